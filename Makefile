@@ -1,0 +1,85 @@
+# Everything this project does, by name. `make help` lists it.
+#
+# Each command makes what it needs: the environment in .venv, the fonts and
+# scripts of the pages in _vendor, the pages in _build. Nothing is installed
+# again until requirements.txt or pyproject.toml change.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+
+READER := .venv/reader.stamp
+DEV := .venv/dev.stamp
+VENDOR := _vendor/mathjax/LICENSE
+SOURCES := _build/sources.stamp
+
+# Cached outputs depend on the notebook's own text only, so a change of the
+# simulator must throw them away: these are the files that chapters compute with.
+COMPUTED_FROM := requirements.txt $(shell find code -name '*.py' 2>/dev/null)
+
+BUILD := .venv/bin/jupyter-book build -q -W -n --keep-going
+PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
+NBVAL := $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 60
+
+.DEFAULT_GOAL := help
+.PHONY: help book site test lint unit nbval strict pages golden format clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+book: site  ## build the book and open it in the browser
+	@$(PY) tools/serve.py _build/html
+
+site: $(READER) $(VENDOR) $(SOURCES)  ## build the book into _build/html
+# A build that failed forgets its pages: the next one would not warn about them again.
+	@echo "Building the book (a minute the first time, seconds after that)"
+	@$(BUILD) . || { rm -rf _build/.doctrees; exit 1; }
+
+test: lint unit nbval strict pages  ## everything that must hold, quickly
+
+lint: $(DEV)  ## style, types, spelling
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/codespell
+
+unit: $(DEV)  ## the tests of the code
+	$(PYTEST) tests
+
+nbval: $(DEV)  ## run every cell and compare with tests/golden
+	$(NBVAL) chapters
+
+strict: $(DEV) $(VENDOR) $(SOURCES)  ## build every page anew; a warning is an error
+	$(BUILD) --all .
+
+pages: $(DEV)  ## look at the built pages in a browser, where there is one
+	$(PY) tools/shots.py --check _build/html
+
+golden: $(DEV)  ## write the chapters' outputs anew into tests/golden
+	$(PY) tools/golden.py
+
+format: $(DEV)  ## let ruff mend what it can
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+clean:  ## delete what was built (the environment in .venv stays)
+	rm -rf _build _vendor .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+
+$(READER): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 ...")'
+	@test -x $(PY) || $(PYTHON) -m venv .venv
+	@echo "Installing the book's needs into .venv (about a minute, once)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(DEV): $(READER)
+	@echo "Installing the developer's tools into .venv"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(VENDOR): $(READER) tools/mathjax.py
+	$(PY) tools/mathjax.py _vendor/mathjax
+
+$(SOURCES): $(COMPUTED_FROM)
+	@rm -rf _build/.jupyter_cache _build/.doctrees
+	@mkdir -p _build
+	@touch $@
