@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 from nbval import plugin as nbval
+
 from tools.golden import NOT_COMPARED, SVG, NotGoldenError, digest, is_notebook, read_with_golden
 
 
