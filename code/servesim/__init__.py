@@ -1,0 +1,43 @@
+"""servesim: how LLM serving is scheduled, one step at a time.
+
+The core is pure Python and needs the standard library only; it also runs in a browser.
+"""
+
+from . import cost, kv, metrics, policies, systems, trace, workload
+from .compare import Comparison, compare
+from .engine import Engine, simulate
+from .errors import InputError, PlanError, PolicyError
+from .kv import KVCache
+from .metrics import SLO, SLO_PRESETS, Record, Result
+from .plan import Plan, View
+from .policies import Policy
+from .request import Progress, Request
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "SLO",
+    "SLO_PRESETS",
+    "Comparison",
+    "Engine",
+    "InputError",
+    "KVCache",
+    "Plan",
+    "PlanError",
+    "Policy",
+    "PolicyError",
+    "Progress",
+    "Record",
+    "Request",
+    "Result",
+    "View",
+    "compare",
+    "cost",
+    "kv",
+    "metrics",
+    "policies",
+    "simulate",
+    "systems",
+    "trace",
+    "workload",
+]

@@ -1,0 +1,294 @@
+"""The command line: ``python -m servesim COMMAND``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from . import __version__, spec, systems
+from .compare import Comparison, text_table, told
+from .engine import Engine
+from .errors import InputError, PlanError, PolicyError
+from .kv import KVCache
+from .metrics import SLO, SLO_PRESETS, Record, Result
+from .policies import BUILT_IN
+from .request import Request
+from .trace import chrome_trace
+
+BAD_INPUT, BAD_POLICY, INTERRUPTED = 2, 1, 130
+BAR_FROM = 2_000
+"""Requests from which on a run shows a progress bar."""
+
+POLICY_HELP = (
+    f"{', '.join(BUILT_IN)}, or FILE.py:Class; options follow as :key=value,... "
+    "(static:batch_size=8, chunked:token_budget=512)"
+)
+WORKLOAD_HELP = (
+    "toy, slots, poisson:n=200,rate=4,prompt=512,output=50-300,seed=0, gamma:...,cv=2, or a file "
+    "(.csv, .jsonl, also .gz). A length is 512, 50-300 (uniform), 128|256|512 (choice) or a table: "
+    "azure_conv, azure_code"
+)
+COST_HELP = (
+    "opt-13b-a100 (default), toy, slots, affine:base_ms=..,prefill_us=..,decode_us=..,"
+    "context_ns=.., or roofline:model=llama-3-8b,gpu=h100"
+)
+EXAMPLES = """examples:
+  servesim toy
+  servesim slots --slots 4 --json
+  servesim run --policy chunked:token_budget=512 --workload poisson:n=500,rate=2,seed=1
+  servesim run --policy my_policy.py:ShortestFirst --workload toy --cost toy --kv-blocks 1800
+  servesim compare --policy static --policy continuous --workload toy --cost toy
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = _Parser(
+        prog="servesim",
+        description="Simulate how LLM serving is scheduled, one step at a time.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"servesim {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, does: str, example: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=does,
+            description=does[0].upper() + does[1:] + ".",
+            epilog=f"example:\n  servesim {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    toy = command("toy", "print system A's table: four modes, one workload", "toy -n 30 --seed 1")
+    toy.add_argument("-n", type=int, default=60, help="requests (default 60)")
+    toy.add_argument("--seed", type=int, default=7, help="of the workload (default 7)")
+    toy.add_argument("--json", action="store_true", help="print the full report as JSON")
+    toy.set_defaults(run=_toy)
+
+    slots = command(
+        "slots", "print system B's report: static against continuous", "slots --slots 4"
+    )
+    slots.add_argument("--requests", type=int, default=64, help="requests (default 64)")
+    slots.add_argument("--slots", type=int, default=8, help="places in a batch (default 8)")
+    slots.add_argument("--step-ms", type=float, default=8.0, help="a decode step (default 8)")
+    slots.add_argument(
+        "--prefill-us-per-tok", type=float, default=12.0, help="per prompt token (default 12)"
+    )
+    slots.add_argument("--seed", type=int, default=20261001, help="(default 20261001)")
+    slots.add_argument("--json", action="store_true", help="print the full report as JSON")
+    slots.set_defaults(run=_slots)
+
+    run = command(
+        "run",
+        "run one policy on one workload",
+        "run --policy continuous:max_running=32 --workload azure.csv --slo llama-2-70b",
+    )
+    run.add_argument("--policy", required=True, metavar="P", help=POLICY_HELP)
+    _shared(run)
+    run.add_argument("--trace-out", metavar="FILE", help="write a Chrome/Perfetto trace (JSON)")
+    run.set_defaults(run=_run)
+
+    compare = command(
+        "compare",
+        "run several policies on the same work at the same prices",
+        "compare --policy naive --policy static:batch_size=8 --policy continuous --workload toy",
+    )
+    compare.add_argument("--policy", required=True, action="append", metavar="P", help=POLICY_HELP)
+    _shared(compare)
+    compare.set_defaults(run=_compare)
+    return top
+
+
+def _shared(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--workload", default="poisson", metavar="W", help=WORKLOAD_HELP)
+    p.add_argument("--cost", default="opt-13b-a100", metavar="C", help=COST_HELP)
+    p.add_argument("--kv-blocks", type=int, metavar="N", help="KV blocks (default: no limit)")
+    p.add_argument("--block-size", type=int, default=16, metavar="N", help="tokens (default 16)")
+    p.add_argument(
+        "--never-fits",
+        choices=("error", "reject"),
+        default="error",
+        help="what to do with a request larger than the whole KV cache (default: error)",
+    )
+    p.add_argument(
+        "--slo",
+        metavar="S",
+        help=f"{', '.join(SLO_PRESETS)}, or ttft_ms=..,tpot_ms=..",
+    )
+    p.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _toy(args: argparse.Namespace) -> str:
+    report = systems.toy_report(args.n, args.seed)
+    return json.dumps(report) if args.json else "\n".join(text_table(systems.toy_rows(report)))
+
+
+def _slots(args: argparse.Namespace) -> str:
+    report = systems.slot_report(
+        args.requests, args.slots, args.step_ms, args.prefill_us_per_tok, args.seed
+    )
+    return json.dumps(report) if args.json else "\n".join(systems.slot_lines(report))
+
+
+def _run(args: argparse.Namespace) -> str:
+    slo = _slo(args)
+    _check_writable(args.trace_out)
+    result = _simulate(args, args.policy, spec.requests(args.workload))
+    if args.trace_out:
+        _write_whole(Path(args.trace_out), json.dumps(chrome_trace(result)))
+    summary = result.summary(slo)
+    return json.dumps(summary) if args.json else "\n".join(_lines(result, slo))
+
+
+def _compare(args: argparse.Namespace) -> str:
+    slo = _slo(args)
+    requests = spec.requests(args.workload)
+    results = [_simulate(args, text, requests) for text in args.policy]
+    if args.json:
+        return json.dumps([result.summary(slo) for result in results])
+    return str(Comparison(results, slo))
+
+
+def _slo(args: argparse.Namespace) -> SLO | None:
+    return spec.slo(args.slo) if args.slo else None
+
+
+def _simulate(args: argparse.Namespace, policy: str, requests: list[Request]) -> Result:
+    options: dict[str, Any] = {
+        "cost": spec.prices(args.cost),
+        "kv": KVCache(args.kv_blocks, args.block_size),
+        "never_fits": args.never_fits,
+        "record_steps": bool(getattr(args, "trace_out", None)),
+    }
+    with _bar(len(requests), policy) as bar:
+        return Engine(requests, spec.policy(policy), on_done=bar.update, **options).run()
+
+
+class _bar:
+    """A progress bar on stderr, for long runs and only on a terminal."""
+
+    def __init__(self, total: int, name: str) -> None:
+        self._bar: Any = None
+        if total >= BAR_FROM and sys.stderr.isatty():
+            try:
+                from tqdm import tqdm
+            except ImportError:  # the simulator itself needs nothing but the standard library
+                return
+            self._bar = tqdm(total=total, desc=name, unit="req", file=sys.stderr, leave=False)
+
+    def update(self, record: Record) -> None:
+        if self._bar is not None:
+            self._bar.update()
+
+    def __enter__(self) -> _bar:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _check_writable(file: str | None) -> None:
+    """Refuse an impossible output file before the run, not after it."""
+    if file is None:
+        return
+    path = Path(file)
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"--trace-out {file}: cannot be written; name a file in a folder of yours")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _lines(result: Result, slo: SLO | None) -> list[str]:
+    """Return a run as lines for a person."""
+    facts = [
+        ("policy", result.policy),
+        ("requests", str(len(result.records))),
+        ("finished", str(len(result.finished))),
+        ("rejected", f"{len(result.rejected)} (larger than the whole KV cache)"),
+        ("makespan", f"{result.makespan_s:.3f} s"),
+        ("output tokens", str(result.output_tokens)),
+        ("throughput", f"{told(result.throughput_tok_s, '.1f')} tok/s"),
+        ("steps", str(result.steps)),
+        ("preemptions", str(result.preemptions)),
+        ("mean batch", f"{result.mean_running:.2f} requests"),
+        (
+            "KV blocks",
+            f"peak {result.peak_blocks}, mean {result.mean_blocks:.1f}, "
+            f"of {'no limit' if result.kv.blocks is None else result.kv.blocks}",
+        ),
+    ]
+    if not result.rejected:
+        facts = [f for f in facts if f[0] != "rejected"]
+    if slo is not None:
+        facts += [
+            ("attainment", f"{100 * result.attainment(slo):.1f} %"),
+            ("goodput", f"{told(result.goodput_req_s(slo), '.3f')} req/s"),
+            ("P99 within SLO", "yes" if result.p99_within(slo) else "no"),
+        ]
+    width = max(len(name) for name, _ in facts)
+    lines = [f"{name.ljust(width)}  {value}" for name, value in facts]
+    table = [["ms", "mean", "p50", "p90", "p95", "p99", "max"]]
+    for name, d in (
+        ("TTFT", result.ttft_ms),
+        ("TPOT", result.tpot_ms),
+        ("ITL", result.itl_ms),
+        ("E2E", result.e2e_ms),
+    ):
+        table.append([name, *(told(v, ".2f") for v in d.row().values())])
+    return [*lines, "", *text_table(table)]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit status.
+
+    Returns
+    -------
+    int
+        0 if all went well, 2 for bad input, 1 for a policy that fails, 130 for Ctrl-C.
+    """
+    try:
+        args = parser().parse_args(argv)
+        print(args.run(args), flush=True)
+    except InputError as error:
+        return _fail(str(error), BAD_INPUT)
+    except PlanError as error:
+        return _fail(f"the policy broke a rule in {error}", BAD_POLICY)
+    except PolicyError as error:
+        return _fail("\n".join(error.lines()), BAD_POLICY)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"servesim: {message}", file=sys.stderr)
+    return status

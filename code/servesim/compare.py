@@ -1,0 +1,103 @@
+"""Several policies, the same work, the same prices: one row each."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .engine import SupportsPlan, simulate
+from .metrics import SLO, Result
+from .request import Request
+
+COLUMNS: tuple[tuple[str, str], ...] = (
+    ("finished", "d"),
+    ("throughput tok/s", ".0f"),
+    ("mean TTFT ms", ".1f"),
+    ("P99 TTFT ms", ".1f"),
+    ("mean TPOT ms", ".2f"),
+    ("P99 ITL ms", ".1f"),
+    ("mean E2E ms", ".1f"),
+)
+
+
+@dataclass
+class Comparison:
+    """Results side by side; shows as a table in a terminal and in a notebook."""
+
+    results: list[Result]
+    slo: SLO | None = None
+
+    def rows(self) -> list[list[str]]:
+        """Return header and one row per policy, as printed text."""
+        header = ["policy", *(name for name, _ in COLUMNS)]
+        if self.slo is not None:
+            header += ["attainment %", "goodput req/s"]
+        return [header, *map(self._row, self.results)]
+
+    def _row(self, result: Result) -> list[str]:
+        values: list[float | None] = [
+            len(result.finished),
+            result.throughput_tok_s,
+            result.ttft_ms.mean,
+            result.ttft_ms.percentile(99),
+            result.tpot_ms.mean,
+            result.itl_ms.percentile(99),
+            result.e2e_ms.mean,
+        ]
+        cells = [told(v, form) for v, (_, form) in zip(values, COLUMNS, strict=True)]
+        if self.slo is not None:
+            cells.append(told(100 * result.attainment(self.slo), ".1f"))
+            cells.append(told(result.goodput_req_s(self.slo), ".2f"))
+        return [result.policy, *cells]
+
+    def __str__(self) -> str:
+        return "\n".join(text_table(self.rows()))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        header, *body = self.rows()
+        head = "".join(f"<th>{html.escape(c)}</th>" for c in header)
+        lines = ("".join(f"<td>{html.escape(c)}</td>" for c in row) for row in body)
+        rows = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def compare(
+    requests: Sequence[Request],
+    policies: Iterable[SupportsPlan],
+    *,
+    slo: SLO | None = None,
+    **options: Any,
+) -> Comparison:
+    """Run the same requests under each policy.
+
+    Parameters
+    ----------
+    requests : sequence of Request
+    policies : iterable of policies
+    slo : SLO, optional
+        Adds attainment and goodput to the rows.
+    **options
+        As for `servesim.simulate`: cost, kv, never_fits and so on.
+    """
+    return Comparison([simulate(requests, p, **options) for p in policies], slo)
+
+
+def told(value: float | None, form: str) -> str:
+    """Format a figure; one that does not exist is a dash."""
+    return "-" if value is None else format(value, form)
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align rows of text: the first column to the left, figures to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,0 +1,73 @@
+"""What can go wrong, and who has to mend it."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+
+
+class InputError(ValueError):
+    """Bad input: one sentence that names the thing and the mend."""
+
+
+class PlanError(RuntimeError):
+    """A policy returned a plan that breaks a rule of the engine.
+
+    Attributes
+    ----------
+    step : int
+        Index of the step that was being planned.
+    request : int or None
+        Id of the request concerned, if the rule concerns one.
+    rule : str
+        Short name of the rule, for example ``"blocks"``; see `servesim.audit.RULES`.
+    detail : str
+        What was asked, what was possible.
+    """
+
+    def __init__(self, step: int, request: int | None, rule: str, detail: str) -> None:
+        self.step, self.request, self.rule, self.detail = step, request, rule, detail
+        about = "" if request is None else f", request {request}"
+        super().__init__(f"step {step}{about}, rule '{rule}': {detail}")
+
+    def __reduce__(self) -> tuple[type[PlanError], tuple[int, int | None, str, str]]:
+        return (PlanError, (self.step, self.request, self.rule, self.detail))
+
+
+class PolicyError(RuntimeError):
+    """A policy raised an exception of its own: its line, the step and the request.
+
+    The original exception is the ``__cause__``; its traceback starts in the policy's own
+    code, the engine's frames are left out.
+    """
+
+    def __init__(self, policy: str, step: int, request: int | None, cause: Exception) -> None:
+        self.policy, self.step, self.request = policy, step, request
+        self.__cause__ = cause
+        last = traceback.extract_tb(cause.__traceback__)[-1:]
+        where = f" at {last[0].filename}, line {last[0].lineno}" if last else ""
+        about = "" if request is None else f", request {request}"
+        super().__init__(
+            f"{policy}.plan failed in step {step}{about}{where}: {type(cause).__name__}: {cause}"
+        )
+
+    def __reduce__(self) -> tuple[type[PolicyError], tuple[str, int, int | None, BaseException]]:
+        assert self.__cause__ is not None
+        return (PolicyError, (self.policy, self.step, self.request, self.__cause__))
+
+    def lines(self) -> list[str]:
+        """Return the student's traceback and the sentence, as lines."""
+        assert self.__cause__ is not None
+        text = "".join(traceback.format_exception(self.__cause__, chain=False))
+        return [*text.rstrip().splitlines(), "", str(self)]
+
+    def _render_traceback_(self) -> list[str]:
+        """Show only the student's frames in Jupyter (a hook of IPython's)."""
+        return self.lines()
+
+
+def without_first_frame(error: Exception) -> tuple[Exception, TracebackType | None]:
+    """Drop the caller's own frame from an exception that it has just caught."""
+    tb = error.__traceback__
+    inner = tb.tb_next if tb is not None else None
+    return error.with_traceback(inner), inner

@@ -1,0 +1,394 @@
+"""From token times to TTFT, TPOT, ITL, E2E, throughput, attainment and goodput.
+
+All times inside are whole nanoseconds; milliseconds and seconds appear only in what is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal
+
+from .errors import InputError
+from .request import NS_PER_MS, NS_PER_S, Request
+from .runs import Runs
+
+if TYPE_CHECKING:
+    from .kv import KVCache
+    from .trace import StepRecord
+
+Rule = Literal["linear", "mlperf", "toy"]
+PERCENTILE_RULES: tuple[Rule, ...] = ("linear", "mlperf", "toy")
+
+
+class Distribution:
+    """A set of measured values, each with how often it was seen.
+
+    Parameters
+    ----------
+    counts : iterable of (value, int)
+        Values and how often; a value may come more than once.
+    scale : int
+        Divide by this when a figure is read: 1,000,000 shows nanoseconds as milliseconds.
+    """
+
+    def __init__(self, counts: Iterable[tuple[float, int]], scale: int = 1) -> None:
+        merged: Counter[float] = Counter()
+        for value, count in counts:
+            merged[value] += count
+        self._values = sorted(merged)
+        self._upto = list(accumulate(merged[v] for v in self._values))
+        self._scale = scale
+        self._sum = _exact_sum((v, merged[v]) for v in self._values)
+
+    @classmethod
+    def of(cls, values: Iterable[float], scale: int = 1) -> Distribution:
+        """Build a distribution from single values."""
+        return cls(((v, 1) for v in values), scale)
+
+    def __len__(self) -> int:
+        return self._upto[-1] if self._upto else 0
+
+    @property
+    def mean(self) -> float | None:
+        """Arithmetic mean; None without values."""
+        return self._sum / len(self) / self._scale if self._upto else None
+
+    @property
+    def max(self) -> float | None:
+        """Largest value; None without values."""
+        return self._values[-1] / self._scale if self._values else None
+
+    @property
+    def min(self) -> float | None:
+        """Smallest value; None without values."""
+        return self._values[0] / self._scale if self._values else None
+
+    def percentile(self, p: float, rule: Rule = "linear") -> float | None:
+        """Return the value that `p` percent of the values do not exceed.
+
+        Parameters
+        ----------
+        p : float
+            From 0 to 100.
+        rule : {"linear", "mlperf", "toy"}
+            "linear" interpolates between neighbours (NumPy's default, used by vLLM's
+            benchmark). "mlperf" is ``sorted(x)[int(n * p)]`` (the last value if that is one too
+            far), "toy" is ``sorted(x)[int(n * p) - 1]``, as in system A.
+
+        Raises
+        ------
+        InputError
+            If `p` is out of range or the rule is not known.
+        """
+        if not 0 <= p <= 100:
+            raise InputError(f"a percentile lies between 0 and 100, not {p!r}")
+        n = len(self)
+        if not n:
+            return None
+        if rule == "linear":
+            rank = (n - 1) * p / 100
+            low = math.floor(rank)
+            below, above = self._at(low), self._at(min(low + 1, n - 1))
+            return (below + (above - below) * (rank - low)) / self._scale
+        if rule == "mlperf":
+            return self._at(min(n - 1, int(p / 100 * n))) / self._scale
+        if rule == "toy":
+            return self._at((int(p / 100 * n) - 1) % n) / self._scale
+        raise InputError(f"unknown percentile rule {rule!r}; known are {PERCENTILE_RULES}")
+
+    def _at(self, index: int) -> float:
+        """Return what ``sorted(all values)[index]`` would be."""
+        low, high = 0, len(self._upto) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._upto[middle] > index:
+                high = middle
+            else:
+                low = middle + 1
+        return self._values[low]
+
+    def row(self) -> dict[str, float | None]:
+        """Return mean, p50, p90, p95, p99 and max."""
+        levels = {f"p{p}": self.percentile(p) for p in (50, 90, 95, 99)}
+        return {"mean": self.mean, **levels, "max": self.max}
+
+
+def _exact_sum(counts: Iterable[tuple[float, int]]) -> float:
+    """Sum values times counts so that the order, and Python's version, do not matter."""
+    items = list(counts)
+    if all(type(v) is int for v, _ in items):
+        return sum(v * n for v, n in items)
+    return math.fsum(v * n for v, n in items)
+
+
+@dataclass(slots=True)
+class Record:
+    """What became of one request.
+
+    Attributes
+    ----------
+    request : Request
+    status : {"finished", "rejected", "unfinished"}
+    first_scheduled_ns, first_token_ns, last_token_ns : int or None
+        Clock times; None if it did not happen.
+    gaps : Runs
+        Times between successive tokens, in nanoseconds.
+    output_tokens : int
+        Tokens that count as output.
+    preemptions : int
+    """
+
+    request: Request
+    status: Literal["finished", "rejected", "unfinished"] = "unfinished"
+    first_scheduled_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    gaps: Runs = field(default_factory=Runs)
+    output_tokens: int = 0
+    preemptions: int = 0
+
+    @property
+    def ttft_ns(self) -> int | None:
+        """Time to first token: first token - arrival, queueing included."""
+        if self.first_token_ns is None:
+            return None
+        return self.first_token_ns - self.request.arrival_ns
+
+    @property
+    def e2e_ns(self) -> int | None:
+        """End-to-end latency: last token - arrival; None unless finished."""
+        if self.status != "finished" or self.last_token_ns is None:
+            return None
+        return self.last_token_ns - self.request.arrival_ns
+
+    @property
+    def tpot_ns(self) -> float | None:
+        """Time per output token: (E2E - TTFT) / (tokens - 1); None for one token."""
+        if self.e2e_ns is None or self.ttft_ns is None or self.output_tokens < 2:
+            return None
+        return (self.e2e_ns - self.ttft_ns) / (self.output_tokens - 1)
+
+    def token_times_ns(self) -> Iterator[int]:
+        """Yield the clock time of each token."""
+        if self.first_token_ns is not None:
+            yield from accumulate(self.gaps, initial=self.first_token_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class SLO:
+    """A service level objective: limits that latencies have to keep, in milliseconds.
+
+    Two notions use it. `kept_by` asks it of one request (attainment and goodput count those);
+    `Result.p99_within` asks it of the P99 over the run, as MLPerf does.
+
+    Raises
+    ------
+    InputError
+        If a limit is not a positive number.
+    """
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("ttft_ms", self.ttft_ms), ("tpot_ms", self.tpot_ms)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InputError(f"SLO: {name} must be a positive number of ms, not {value!r}")
+
+    def kept_by(self, record: Record) -> bool:
+        """Tell whether a finished request kept every limit; no TPOT (one token) keeps its limit."""
+        if record.status != "finished":
+            return False
+        pairs = ((record.ttft_ns, self.ttft_ms), (record.tpot_ns, self.tpot_ms))
+        return all(v is None or ms is None or v <= ms * NS_PER_MS for v, ms in pairs)
+
+
+SLO_PRESETS = {
+    "llama-2-70b": SLO(2000, 200),
+    "llama-2-70b-interactive": SLO(450, 40),
+    "llama-3.1-8b": SLO(2000, 100),
+    "llama-3.1-8b-interactive": SLO(500, 30),
+    "llama-3.1-405b": SLO(6000, 175),
+    "llama-3.1-405b-interactive": SLO(4500, 80),
+}
+"""P99 limits of MLPerf Inference's server scenario (MLCommons rules)."""
+
+
+@dataclass
+class Result:
+    """What a run gave: one record per request, and totals.
+
+    Attributes
+    ----------
+    policy : str
+        The policy with its options; marked if it was told the output lengths.
+    records : list of Record
+        In order of arrival.
+    outcome : {"completed", "stalled", "max_steps"}
+    start_ns, end_ns : int
+        First arrival, and the clock when the run ended.
+    steps : int
+        Steps (forward calls) taken.
+    engine_iterations : int
+        Times the policy was asked; fewer than steps where equal steps were taken at once.
+    preemptions : int
+    kv : KVCache
+    peak_blocks : int
+        Most KV blocks held at once.
+    block_ns, running_ns, system_ns : int
+        Integrals over time of blocks held, of requests in the batch and of requests in the
+        system (waiting or running).
+    step_records : list of StepRecord
+        Every step, if `record_steps` was on.
+    """
+
+    policy: str
+    records: list[Record]
+    outcome: Literal["completed", "stalled", "max_steps"]
+    start_ns: int
+    end_ns: int
+    steps: int
+    engine_iterations: int
+    preemptions: int
+    kv: KVCache
+    peak_blocks: int
+    block_ns: int
+    running_ns: int
+    system_ns: int
+    step_records: list[StepRecord] = field(default_factory=list)
+
+    @cached_property
+    def finished(self) -> list[Record]:
+        """Records of the requests that were served to the end."""
+        return [r for r in self.records if r.status == "finished"]
+
+    @cached_property
+    def rejected(self) -> list[Record]:
+        """Records of the requests that could never fit and were turned away."""
+        return [r for r in self.records if r.status == "rejected"]
+
+    @cached_property
+    def output_tokens(self) -> int:
+        """Counted output tokens of all requests."""
+        return sum(r.output_tokens for r in self.records)
+
+    @cached_property
+    def makespan_ns(self) -> int:
+        """From the first arrival to the last token."""
+        return max((r.last_token_ns or 0 for r in self.records), default=0) - self.start_ns
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first arrival to the last token, in seconds."""
+        return max(0, self.makespan_ns) / NS_PER_S
+
+    @cached_property
+    def ttft_ms(self) -> Distribution:
+        """Time to first token, in milliseconds."""
+        return Distribution.of(_known(r.ttft_ns for r in self.records), NS_PER_MS)
+
+    @cached_property
+    def tpot_ms(self) -> Distribution:
+        """Time per output token, in milliseconds."""
+        return Distribution.of(_known(r.tpot_ns for r in self.records), NS_PER_MS)
+
+    @cached_property
+    def itl_ms(self) -> Distribution:
+        """Inter-token latency, pooled over all requests, in milliseconds."""
+        return Distribution((c for r in self.records for c in r.gaps.counts()), NS_PER_MS)
+
+    @cached_property
+    def e2e_ms(self) -> Distribution:
+        """End-to-end latency, in milliseconds."""
+        return Distribution.of(_known(r.e2e_ns for r in self.records), NS_PER_MS)
+
+    def per_second(self, amount: float) -> float | None:
+        """Divide an amount by the makespan; None if no time passed."""
+        return amount / self.makespan_s if self.makespan_ns > 0 else None
+
+    @property
+    def throughput_tok_s(self) -> float | None:
+        """Output tokens per second of makespan."""
+        return self.per_second(self.output_tokens)
+
+    @property
+    def throughput_req_s(self) -> float | None:
+        """Finished requests per second of makespan."""
+        return self.per_second(len(self.finished))
+
+    @property
+    def total_tok_s(self) -> float | None:
+        """Prompt and output tokens of finished requests per second of makespan."""
+        tokens = sum(r.request.prompt_len + r.output_tokens for r in self.finished)
+        return self.per_second(tokens)
+
+    def attainment(self, slo: SLO) -> float:
+        """Return the share of all requests, rejected ones included, that keep every limit."""
+        return sum(map(slo.kept_by, self.records)) / len(self.records)
+
+    def goodput_req_s(self, slo: SLO) -> float | None:
+        """Return the requests per second that keep every limit."""
+        return self.per_second(sum(map(slo.kept_by, self.records)))
+
+    def p99_within(self, slo: SLO) -> bool:
+        """Tell whether the P99 of TTFT and of TPOT keep the limits, as MLPerf asks."""
+        pairs = ((self.ttft_ms, slo.ttft_ms), (self.tpot_ms, slo.tpot_ms))
+        for measured, limit in pairs:
+            value = measured.percentile(99, "mlperf")
+            if limit is not None and value is not None and value > limit:
+                return False
+        return True
+
+    @property
+    def mean_running(self) -> float:
+        """Requests in the batch, averaged over time."""
+        return self.running_ns / span if (span := self.end_ns - self.start_ns) else 0.0
+
+    @property
+    def mean_blocks(self) -> float:
+        """KV blocks held, averaged over time."""
+        return self.block_ns / span if (span := self.end_ns - self.start_ns) else 0.0
+
+    def summary(self, slo: SLO | None = None) -> dict[str, Any]:
+        """Return one row of figures, ready for JSON.
+
+        Parameters
+        ----------
+        slo : SLO, optional
+            Without it, goodput and attainment are None.
+        """
+        return {
+            "policy": self.policy,
+            "requests": len(self.records),
+            "finished": len(self.finished),
+            "rejected": len(self.rejected),
+            "makespan_s": self.makespan_s,
+            "output_tokens": self.output_tokens,
+            "throughput_tok_s": self.throughput_tok_s,
+            "ttft_ms": self.ttft_ms.row(),
+            "tpot_ms": self.tpot_ms.row(),
+            "itl_ms": self.itl_ms.row(),
+            "e2e_ms": self.e2e_ms.row(),
+            "goodput_req_s": None if slo is None else self.goodput_req_s(slo),
+            "attainment": None if slo is None else self.attainment(slo),
+            "p99_within_slo": None if slo is None else self.p99_within(slo),
+            "preemptions": self.preemptions,
+            "steps": self.steps,
+            "engine_iterations": self.engine_iterations,
+            "mean_running": self.mean_running,
+            "kv": {
+                "blocks": self.kv.blocks,
+                "block_size": self.kv.block_size,
+                "peak_blocks": self.peak_blocks,
+                "mean_blocks": self.mean_blocks,
+            },
+        }
+
+
+def _known(values: Iterable[float | None]) -> Iterator[float]:
+    return (v for v in values if v is not None)

@@ -1,0 +1,156 @@
+"""View and plan: what a policy is shown, and what it answers.
+
+Both are plain data. They turn into JSON and back unchanged, so a policy can as well live in
+another process, and a trace can keep what was seen and what was decided.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any, SupportsIndex, overload
+
+from .kv import blocks_for
+from .request import Progress
+
+
+class Queue(deque[Progress]):
+    """The waiting requests, head first. A deque that can also be sliced."""
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Progress: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Progress]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Progress | list[Progress]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step > 0:
+                return list(islice(self, start, stop, step))
+            return list(self)[index]
+        return super().__getitem__(index)
+
+
+@dataclass(slots=True)
+class View:
+    """All that a scheduler sees when it plans a step. Valid during the call of `plan`.
+
+    Attributes
+    ----------
+    clock_ns : int
+        Time at which the step will start.
+    step : int
+        Index of the step.
+    waiting : Queue of Progress
+        Requests that hold no place in the batch, head of the queue first.
+    running : list of Progress
+        Requests in the batch, in the order in which they joined.
+    free_blocks, total_blocks, block_size : int
+        KV blocks that nobody holds, all blocks, tokens in a block.
+    reserve_all : bool
+        True if a request gets all the blocks it will ever need when it joins (see `blocks_needed`).
+    more_to_come : bool
+        True if requests will still arrive.
+    """
+
+    clock_ns: int
+    step: int
+    waiting: Queue
+    running: list[Progress]
+    free_blocks: int
+    total_blocks: int
+    block_size: int
+    reserve_all: bool = False
+    more_to_come: bool = False
+
+    def blocks_needed(self, request: Progress, tokens: int) -> int:
+        """Return how many blocks `request` must get before `tokens` more of its tokens can run.
+
+        Under reserve-all that is everything at once when it joins: the prompt and every token
+        it will produce but the last, whose keys and values are never needed. On demand it is
+        what the tokens of this step need beyond what it holds.
+        """
+        if self.reserve_all:
+            if request.blocks:
+                return 0
+            output = request.predicted_output or 1
+            return blocks_for(request.prompt_len + output - 1, self.block_size)
+        return max(0, blocks_for(request.computed + tokens, self.block_size) - request.blocks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the view as JSON-ready data."""
+        data = asdict_shallow(self)
+        data["waiting"] = [asdict(r) for r in self.waiting]
+        data["running"] = [asdict(r) for r in self.running]
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> View:
+        """Rebuild a view from `to_json`'s data."""
+        data = dict(data)
+        data["waiting"] = Queue(Progress(**r) for r in data["waiting"])
+        data["running"] = [Progress(**r) for r in data["running"]]
+        return cls(**data)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to do in the next step.
+
+    Attributes
+    ----------
+    scheduled : list of (int, int)
+        Request id and number of tokens, in order. A waiting request that is named here joins
+        the batch, at its end.
+    preempted : list of int
+        Running requests to throw out, in order: each loses its blocks and goes to the head of
+        the queue. What it produced is kept, its tokens have to be computed again.
+    wait : bool
+        Do nothing until the next request arrives.
+    repeatable : bool
+        Promise: with no arrival, no finish and no shortage of blocks, the next plan is the same
+        with one more token each. The engine may then take several steps at once.
+    queue : list of int or None
+        The waiting queue after this plan, if the policy reorders it.
+    padded_prompt : int
+        Tokens that each prompt in this step is padded to; 0 for no padding.
+    idle_slots : int
+        Places in the batch that are computed although nobody sits in them.
+    reasons : dict of int to str
+        Why a request was not scheduled: one line each, for those where it is worth saying.
+    """
+
+    scheduled: list[tuple[int, int]] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
+    wait: bool = False
+    repeatable: bool = False
+    queue: list[int] | None = None
+    padded_prompt: int = 0
+    idle_slots: int = 0
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON-ready data."""
+        data = asdict_shallow(self)
+        data["scheduled"] = [list(pair) for pair in self.scheduled]
+        data["reasons"] = {str(rid): reason for rid, reason in self.reasons.items()}
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Plan:
+        """Rebuild a plan from `to_json`'s data."""
+        data = dict(data)
+        data["scheduled"] = [(rid, tokens) for rid, tokens in data["scheduled"]]
+        data["reasons"] = {int(rid): reason for rid, reason in data["reasons"].items()}
+        return cls(**data)
+
+
+def everything(requests: Iterable[Progress]) -> list[tuple[int, int]]:
+    """Schedule all that is missing of each request: its whole prompt, or one token."""
+    return [(r.id, r.missing) for r in requests]
+
+
+def asdict_shallow(record: View | Plan) -> dict[str, Any]:
+    """Return the fields of a record as they are."""
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}

@@ -1,0 +1,19 @@
+"""Scheduling policies, one file each, in the order of the book's chapters.
+
+`BUILT_IN` maps the name a policy has on the command line to its class.
+"""
+
+from .base import Policy
+from .chunked import Chunked
+from .continuous import Continuous
+from .naive import Naive
+from .static import Static
+
+BUILT_IN: dict[str, type[Policy]] = {
+    "naive": Naive,
+    "static": Static,
+    "continuous": Continuous,
+    "chunked": Chunked,
+}
+
+__all__ = ["BUILT_IN", "Chunked", "Continuous", "Naive", "Policy", "Static"]

@@ -1,0 +1,50 @@
+"""What a policy is: a class with one method, ``plan(self, view)``."""
+
+from __future__ import annotations
+
+import inspect
+from typing import ClassVar
+
+from ..errors import InputError
+from ..plan import Plan, View
+
+
+class Policy:
+    """Base class of the built-in policies. Yours need not inherit from it.
+
+    Attributes
+    ----------
+    knows_output_length : bool
+        Declare True to see `Progress.predicted_output`, which no real scheduler sees. Results
+        are labelled accordingly.
+    reserve_all : bool
+        Declare True to give a request all the blocks it will ever need when it joins.
+        Needs `knows_output_length`.
+    """
+
+    knows_output_length: ClassVar[bool] = False
+    reserve_all: ClassVar[bool] = False
+
+    def plan(self, view: View) -> Plan:
+        """Decide what to do in the next step."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        options = inspect.signature(type(self)).parameters.values()
+        given = [(o.name, getattr(self, o.name)) for o in options if hasattr(self, o.name)]
+        defaults = {o.name: o.default for o in options}
+        told = ", ".join(f"{name}={value!r}" for name, value in given if value != defaults[name])
+        return f"{type(self).__name__}({told})"
+
+
+def at_least_one(**options: int | None) -> None:
+    """Check that options are whole numbers from 1 up; None passes as 'not set'.
+
+    Raises
+    ------
+    InputError
+        Naming the option and its value.
+    """
+    for name, value in options.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise InputError(f"{name} must be a whole number, 1 or more, not {value!r}")

@@ -1,0 +1,60 @@
+"""Chunked prefill: a long prompt is processed in slices, so that the others are not held up."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from ..kv import UNLIMITED
+from ..plan import Plan, View
+from .base import Policy, at_least_one
+from .continuous import admissible
+
+
+class Chunked(Policy):
+    """Continuous batching in which no step takes in too much of a prompt.
+
+    Two kinds of slicing, one or both: a limit for each request, and one budget that all share.
+
+    Parameters
+    ----------
+    token_budget : int or None
+        Tokens in a step, all requests together. Decodes are served first, one token each; what
+        is left goes to prompts in order of arrival.
+    chunk : int or None
+        Most prompt tokens of one request in a step.
+    max_running : int or None
+        Places in the batch; None for as many as the KV cache holds.
+
+    If neither limit is given, `token_budget` is 512 (Sarathi-Serve's choice for small models).
+    """
+
+    knows_output_length = True
+    reserve_all = True
+
+    def __init__(
+        self,
+        token_budget: int | None = None,
+        chunk: int | None = None,
+        max_running: int | None = None,
+    ) -> None:
+        if token_budget is None and chunk is None:
+            token_budget = 512
+        at_least_one(token_budget=token_budget, chunk=chunk, max_running=max_running)
+        self.token_budget, self.chunk, self.max_running = token_budget, chunk, max_running
+
+    def plan(self, view: View) -> Plan:
+        """Give out tokens: to decodes, then to prompts in order, then to newcomers that fit."""
+        plan = Plan(repeatable=True)
+        left = self.token_budget or UNLIMITED
+        decodes_first = sorted(view.running, key=lambda r: not r.decoding)
+        for r in chain(decodes_first, admissible(view, self.max_running, plan.reasons)):
+            tokens = min(r.missing, self.chunk or r.missing, left)
+            if not tokens:
+                plan.reasons[r.id] = (
+                    f"r{r.id} waits: the step's {self.token_budget} tokens are used"
+                )
+                break
+            left -= tokens
+            plan.scheduled.append((r.id, tokens))
+            plan.repeatable &= r.decoding
+        return plan

@@ -1,0 +1,54 @@
+"""Static batching: fill a batch, run it until its last member is done, repeat."""
+
+from __future__ import annotations
+
+from ..plan import Plan, View, everything
+from ..request import Progress
+from .base import Policy, at_least_one
+
+
+class Static(Policy):
+    """Consecutive groups in order of arrival, padded to their longest prompt and output.
+
+    Parameters
+    ----------
+    batch_size : int
+        A group starts when this many have arrived (or no more will come) and the group before
+        it is done. If the KV cache cannot hold so many, the group is as large as fits.
+    """
+
+    knows_output_length = True
+    reserve_all = True
+
+    def __init__(self, batch_size: int = 16) -> None:
+        at_least_one(batch_size=batch_size)
+        self.batch_size = batch_size
+        self._size = 0  # members of the group that runs, those already done included
+
+    def plan(self, view: View) -> Plan:
+        """Decode with the group that runs, or start the next one."""
+        if view.running:
+            idle = self._size - len(view.running)
+            reasons = {r.id: "the running group is not done" for r in view.waiting[:1]}
+            return Plan(everything(view.running), idle_slots=idle, repeatable=True, reasons=reasons)
+
+        group = self.next_group(view)
+        complete = len(group) == min(self.batch_size, len(view.waiting))
+        if complete and len(group) < self.batch_size and view.more_to_come:
+            reason = f"{len(group)} of {self.batch_size} have arrived"
+            return Plan(wait=True, reasons={group[0].id: reason})
+        if not group:
+            return Plan(reasons={view.waiting[0].id: "its blocks do not fit the KV cache"})
+        self._size = len(group)
+        return Plan(everything(group), padded_prompt=max(r.prompt_len for r in group))
+
+    def next_group(self, view: View) -> list[Progress]:
+        """Return the head of the queue, as far as batch size and KV cache allow."""
+        group: list[Progress] = []
+        free = view.free_blocks
+        for r in view.waiting[: self.batch_size]:
+            free -= view.blocks_needed(r, r.missing)
+            if free < 0:
+                break
+            group.append(r)
+        return group

@@ -1,0 +1,148 @@
+"""A request: what a client asked, and how far it has come."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from .errors import InputError
+
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+NS_PER_US = 1_000
+
+MAX_TOKENS = 100_000_000
+"""Longest prompt or output accepted: a typing mistake should not run for a year."""
+
+
+def ns_from_s(seconds: float, what: str = "a time") -> int:
+    """Round a time in seconds to the nearest whole nanosecond.
+
+    Raises
+    ------
+    InputError
+        If `seconds` is not a finite number, or is negative.
+    """
+    try:
+        bad = not math.isfinite(seconds) or seconds < 0
+    except TypeError:
+        bad = True
+    if bad:
+        raise InputError(f"{what} must be a number of seconds, 0 or more, not {seconds!r}")
+    return round(seconds * NS_PER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asked for. It never changes.
+
+    Parameters
+    ----------
+    id : int
+        Unique within a workload.
+    arrival_ns : int
+        When it reaches the server, in nanoseconds from the start of the run.
+    prompt_len, output_len : int
+        Tokens in the prompt and tokens to be produced, at least 1 each. The server does
+        not know `output_len` beforehand; only the engine does.
+    priority : int
+        Smaller is more urgent (vLLM's convention).
+    tenant : str
+        Whose request it is.
+
+    Raises
+    ------
+    InputError
+        If a length is not a positive whole number or the arrival is not a time.
+    """
+
+    id: int
+    arrival_ns: int
+    prompt_len: int
+    output_len: int
+    priority: int = 0
+    tenant: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.id) is not int:
+            raise InputError(f"a request's id must be a whole number, not {self.id!r}")
+        if type(self.arrival_ns) is not int or self.arrival_ns < 0:
+            raise InputError(
+                f"request {self.id}: arrival_ns must be a whole number of nanoseconds, "
+                f"0 or more, not {self.arrival_ns!r}"
+            )
+        for name, value in (("prompt_len", self.prompt_len), ("output_len", self.output_len)):
+            if type(value) is not int or not 1 <= value <= MAX_TOKENS:
+                raise InputError(
+                    f"request {self.id}: {name} must be a whole number of tokens "
+                    f"from 1 to {MAX_TOKENS}, not {value!r}"
+                )
+        if type(self.priority) is not int:
+            raise InputError(
+                f"request {self.id}: priority must be a whole number, not {self.priority!r}"
+            )
+        if type(self.tenant) is not str:
+            raise InputError(f"request {self.id}: tenant must be text, not {self.tenant!r}")
+
+    @property
+    def arrival_s(self) -> float:
+        """Arrival in seconds."""
+        return self.arrival_ns / NS_PER_S
+
+    @property
+    def arrival_ms(self) -> float:
+        """Arrival in milliseconds."""
+        return self.arrival_ns / NS_PER_MS
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a request has come: all that a scheduler can see of it.
+
+    There is one rule of progress. A request has ``total = prompt_len + produced`` tokens, of
+    which ``computed`` are in the KV cache. A step schedules some of the ``missing`` ones; when
+    none is missing, one new token is sampled. Prefill, chunk, decode and the recomputation
+    after a preemption are all this rule.
+
+    Attributes
+    ----------
+    id, arrival_ns, prompt_len, priority, tenant
+        As in `Request`.
+    computed : int
+        Tokens whose keys and values are in the cache.
+    produced : int
+        Tokens sampled so far.
+    blocks : int
+        KV blocks held.
+    preemptions : int
+        How often it was thrown out of the cache.
+    predicted_output : int or None
+        Tokens it is expected to produce. None, unless the policy declares
+        ``knows_output_length = True``: a real scheduler does not see this.
+    """
+
+    id: int
+    arrival_ns: int
+    prompt_len: int
+    priority: int = 0
+    tenant: str = ""
+    computed: int = 0
+    produced: int = 0
+    blocks: int = 0
+    preemptions: int = 0
+    predicted_output: int | None = field(default=None)
+
+    @property
+    def total(self) -> int:
+        """Tokens of the prompt and of the output so far."""
+        return self.prompt_len + self.produced
+
+    @property
+    def missing(self) -> int:
+        """Tokens not yet in the cache: the rest of the prompt, or 1 when decoding."""
+        return self.prompt_len + self.produced - self.computed
+
+    @property
+    def decoding(self) -> bool:
+        """True if one more scheduled token gives one more output token."""
+        return self.produced > 0 and self.missing == 1

@@ -1,0 +1,165 @@
+"""Things named in one line of text: ``NAME[:key=value,...]``.
+
+The command line and parameter sweeps name policies, workloads, price lists and SLOs this way.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from . import cost, workload
+from .engine import SupportsPlan
+from .errors import InputError
+from .metrics import SLO, SLO_PRESETS
+from .policies import BUILT_IN
+from .request import Request
+
+T = TypeVar("T")
+
+
+def split(text: str) -> tuple[str, dict[str, Any]]:
+    """Split ``NAME:key=value,...`` into the name and its options.
+
+    Raises
+    ------
+    InputError
+        If an option is not of the form ``key=value``, or is given twice.
+    """
+    name, _, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise InputError(f"{text!r}: an option is written key=value, not {part!r}")
+        if key in options:
+            raise InputError(f"{text!r}: option {key!r} is given twice")
+        options[key] = value_of(value.strip())
+    return name.strip(), options
+
+
+def value_of(text: str) -> Any:
+    """Read a number, true, false or none; anything else stays text."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def build(what: Callable[..., T], options: Mapping[str, Any], named: str) -> T:
+    """Call `what` with options, or say which option it does not know.
+
+    Raises
+    ------
+    InputError
+        Naming the option and the known ones.
+    """
+    known = inspect.signature(what).parameters
+    for key in options:
+        if key not in known or key.startswith("_"):
+            choices = ", ".join(k for k in known if not k.startswith("_")) or "none"
+            raise InputError(f"{named}: unknown option {key!r}; known are {choices}")
+    needed = [k for k, p in known.items() if p.default is p.empty and k not in options]
+    if needed and needed[0] not in ("args", "kwargs"):
+        raise InputError(f"{named}: option {needed[0]!r} is missing")
+    return what(**options)
+
+
+def choose(kind: str, name: str, known: Mapping[str, T]) -> T:
+    """Look a name up, or say which names there are.
+
+    Raises
+    ------
+    InputError
+    """
+    if name not in known:
+        raise InputError(f"unknown {kind} {name!r}; known are {', '.join(known)}")
+    return known[name]
+
+
+def policy(text: str) -> SupportsPlan:
+    """Build a policy from ``NAME[:options]`` or ``FILE.py:Class[:options]``."""
+    if ".py:" in text:
+        file, _, rest = text.partition(".py:")
+        name, options = split(rest)
+        return build(_class_in(Path(file + ".py"), name), options, f"policy {text!r}")
+    if text.endswith(".py"):
+        raise InputError(f"policy {text!r}: name the class too, as in {text}:MyPolicy")
+    name, options = split(text)
+    return build(choose("policy", name, BUILT_IN), options, f"policy {name!r}")
+
+
+def _class_in(path: Path, name: str) -> Callable[..., SupportsPlan]:
+    if not path.is_file():
+        raise InputError(f"policy file {path} does not exist")
+    module_spec = importlib.util.spec_from_file_location(f"_policy_{path.stem}", path)
+    if module_spec is None or module_spec.loader is None:
+        raise InputError(f"policy file {path} cannot be imported")
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module_spec.name] = module  # dataclasses and pickle look here
+    try:
+        module_spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(f"policy file {path}, line {error.lineno}: {error.msg}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"policy file {path}: not UTF-8 text") from None
+    found = vars(module).get(name)
+    if not isinstance(found, type):
+        classes = [
+            k
+            for k, v in vars(module).items()
+            if isinstance(v, type) and v.__module__ == module.__name__
+        ]
+        raise InputError(
+            f"policy file {path} has no class {name!r}; it has {', '.join(classes) or 'none'}"
+        )
+    return found
+
+
+GENERATORS: dict[str, Callable[..., list[Request]]] = {
+    "toy": workload.toy,
+    "slots": workload.slots,
+    "poisson": workload.poisson,
+    "gamma": workload.gamma,
+}
+
+
+def requests(text: str) -> list[Request]:
+    """Build a workload from ``NAME[:options]`` or a file's name."""
+    if text.removesuffix(".gz").endswith((".csv", ".jsonl")):
+        return workload.load(text)
+    name, options = split(text)
+    make = choose("workload", name, GENERATORS)
+    return build(make, options, f"workload {name!r}")
+
+
+def prices(text: str) -> cost.Cost:
+    """Build a price list from a preset's name, ``affine:...`` or ``roofline:...``."""
+    name, options = split(text)
+    models: dict[str, Callable[..., cost.Cost]] = {
+        "affine": cost.Affine,
+        "roofline": cost.Roofline,
+    }
+    if name in models:
+        return build(models[name], options, f"cost {name!r}")
+    preset = choose("cost", name, {**cost.PRESETS, **models})
+    if options:
+        raise InputError(f"cost {name!r} takes no options; use affine:key=value,... instead")
+    return preset  # type: ignore[return-value]
+
+
+def slo(text: str) -> SLO:
+    """Build an SLO from a preset's name or ``ttft_ms=..,tpot_ms=..``."""
+    if "=" in text:
+        return build(SLO, split(f"slo:{text}")[1], "slo")
+    return choose("SLO preset", text, SLO_PRESETS)
