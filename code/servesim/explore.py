@@ -1,0 +1,606 @@
+"""Sliders for a picture: one call that works in a notebook and on the page.
+
+``explore("servesim.figs:batching", rate=(1, 8, .5, 4), policy=["static", "continuous"])`` calls
+``servesim.figs.batching(rate=4.0, policy="static")`` and shows the figure it returns. In a kernel
+the sliders are ipywidgets. On the static page they are native form controls, hidden until a
+script on the page can run the same Python and says so. In a terminal there are the sentence and
+the table.
+
+The function must be importable by name and depend on its arguments alone. If it has a parameter
+``ghost`` it is given the starting values (a dict) once they have been left, and None before, so
+that it can keep the default run visible.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from .errors import InputError
+from .svg import Figure, element, esc, fmt
+
+__all__ = ["Choice", "Explorer", "Slider", "explore", "render"]
+
+Value: TypeAlias = int | float | str
+
+_IDLE = "To move the sliders, open this page in Jupyter or on Binder."
+
+
+# ------------------------------------------------------------------------------- parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Slider:
+    """A number between two ends, on a grid. Whole numbers stay whole."""
+
+    name: str
+    label: str
+    min: float
+    max: float
+    step: float
+    default: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether the slider gives integers."""
+        return all(isinstance(v, int) for v in (self.min, self.max, self.step, self.default))
+
+    def clean(self, value: object) -> Value:
+        """Return the value on the grid, equal digit for digit wherever it was chosen.
+
+        Raises
+        ------
+        InputError
+            If the value is no number, outside the ends, or between two steps.
+        """
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InputError(f"explore: {self.name} must be a number, not {value!r}")
+        steps = (value - self.min) / self.step
+        if not (math.isfinite(value) and -1e-6 < steps < self._count + 1e-6):
+            raise InputError(
+                f"explore: {self.name} must be from {fmt(self.min)} to {fmt(self.max)}, "
+                f"not {value!r}"
+            )
+        if abs(steps - round(steps)) > 1e-6:
+            raise InputError(
+                f"explore: {self.name} = {value!r} is between two steps; use {fmt(self.min)} plus "
+                f"a multiple of {fmt(self.step)}"
+            )
+        exact = self.min + round(steps) * self.step
+        return exact if self.whole else float(f"{exact:.12g}")
+
+    def snap(self, value: float) -> Value:
+        """Return the place on the grid nearest to `value`, which may have been typed."""
+        steps = min(max(round((value - self.min) / self.step), 0), round(self._count))
+        return self.clean(self.min + steps * self.step)
+
+    @property
+    def _count(self) -> float:
+        return (self.max - self.min) / self.step
+
+    def check(self) -> None:
+        """Raise InputError if the slider cannot work."""
+        numbers = (self.min, self.max, self.step, self.default)
+        if any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in numbers) or not all(
+            map(math.isfinite, numbers)
+        ):
+            raise InputError(f"explore: {self.name} = {numbers!r} must be four finite numbers")
+        if self.step <= 0:
+            raise InputError(
+                f"explore: the step of {self.name} must be above zero, not {self.step!r}"
+            )
+        if self.min >= self.max:
+            raise InputError(
+                f"explore: {self.name} must run from low to high, not {self.min!r} to {self.max!r}"
+            )
+        if abs(self._count - round(self._count)) > 1e-6:
+            raise InputError(
+                f"explore: steps of {fmt(self.step)} from {fmt(self.min)} never reach the max of "
+                f"{self.name}, {fmt(self.max)}; choose a max on the grid"
+            )
+        try:
+            self.clean(self.default)
+        except InputError as error:
+            raise InputError(f"{error} (it is the default)") from None
+
+    def spec(self) -> dict[str, object]:
+        """Return what a script on the page has to know."""
+        return {
+            "name": self.name,
+            "kind": "number",
+            "min": self.min,
+            "max": self.max,
+            "step": self.step,
+            "default": self.clean(self.default),
+            "whole": self.whole,
+        }
+
+    def control(self, id: str, value: Value) -> str:
+        """Return the native control."""
+        number = _js(value)
+        return (
+            element("label", esc(self.label), for_=id)
+            + element("output", number, for_=id)
+            + element(
+                "input",
+                id=id,
+                type="range",
+                name=self.name,
+                min=_js(self.min),
+                max=_js(self.max),
+                step=_js(self.step),
+                value=number,
+            )
+        )
+
+    def widget(self, lib: Any, value: Value) -> Any:
+        """Return the ipywidget."""
+        make = lib.IntSlider if self.whole else lib.FloatSlider
+        decimals = max(len(_js(v).partition(".")[2]) for v in (self.min, self.step))
+        extra = {} if self.whole else {"readout_format": f".{decimals}f"}
+        return make(
+            value=value,
+            min=self.min,
+            max=self.max,
+            step=self.step,
+            description=self.label,
+            style={"description_width": "initial"},
+            layout={"width": "32em", "max_width": "100%"},
+            **extra,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several values."""
+
+    name: str
+    label: str
+    options: tuple[Value, ...]
+    default: Value
+
+    def clean(self, value: object) -> Value:
+        """Return the option that `value` is, or raise InputError."""
+        for option in self.options:
+            if option == value:
+                return option
+        raise InputError(
+            f"explore: {self.name} must be one of {', '.join(map(str, self.options))}, "
+            f"not {value!r}"
+        )
+
+    def snap(self, value: Value) -> Value:
+        """Return the option that `value` is."""
+        return self.clean(value)
+
+    def check(self) -> None:
+        """Raise InputError if the choice cannot work."""
+        if not self.options:
+            raise InputError(f"explore: {self.name} has no options; list one or more")
+        if any(isinstance(o, bool) or not isinstance(o, (int, float, str)) for o in self.options):
+            raise InputError(f"explore: the options of {self.name} must be strings or numbers")
+        if len(set(map(str, self.options))) < len(self.options):
+            raise InputError(f"explore: {self.name} lists an option twice; leave one out")
+        self.clean(self.default)
+
+    def spec(self) -> dict[str, object]:
+        """Return what a script on the page has to know."""
+        options = list(self.options)
+        return {"name": self.name, "kind": "choice", "options": options, "default": self.default}
+
+    def control(self, id: str, value: Value) -> str:
+        """Return the native control."""
+        options = (
+            element("option", esc(str(o)), selected="selected" if o == value else None)
+            for o in self.options
+        )
+        return element("label", esc(self.label), for_=id) + element(
+            "select", *options, id=id, name=self.name
+        )
+
+    def widget(self, lib: Any, value: Value) -> Any:
+        """Return the ipywidget."""
+        return lib.Dropdown(
+            options=[(str(o), o) for o in self.options],
+            value=value,
+            description=self.label,
+            style={"description_width": "initial"},
+            layout={"max_width": "100%"},
+        )
+
+
+Parameter: TypeAlias = Slider | Choice
+
+
+def _js(value: Value) -> str:
+    """Write a value as JavaScript does: 4, not 4.0."""
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _parameter(name: str, spec: object, label: str) -> Parameter:
+    found: Parameter
+    if isinstance(spec, list):
+        found = Choice(name, label, tuple(spec), spec[0] if spec else "")
+    elif isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[0], list):
+        found = Choice(name, label, tuple(spec[0]), spec[1])
+    elif isinstance(spec, tuple) and len(spec) == 4:
+        found = Slider(name, label, *spec)
+    else:
+        raise InputError(
+            f"explore: {name} = {spec!r} is no parameter; write (min, max, step, default), "
+            f"[choices] or ([choices], default)"
+        )
+    found.check()
+    return found
+
+
+# ----------------------------------------------------------------------------- the function
+
+
+def _function(target: str) -> Callable[..., Figure | str]:
+    module_name, colon, name = target.partition(":")
+    if not (module_name and colon and name):
+        raise InputError(f"explore: {target!r} names no function; write 'module:function'")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # A module that is there but lacks one of its own imports keeps its traceback.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise InputError(
+            f"explore: there is no module {module_name!r} for {target!r}; write 'module:function' "
+            f"with a module that can be imported"
+        ) from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        near = difflib.get_close_matches(name, dir(module), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "check its spelling"
+        raise InputError(f"explore: module {module_name!r} has no function {name!r}; {hint}")
+    return function  # type: ignore[no-any-return]
+
+
+def _takes_ghost(function: Callable[..., object]) -> bool:
+    return "ghost" in inspect.signature(function).parameters
+
+
+def _check_names(target: str, function: Callable[..., object], names: Iterable[str]) -> None:
+    given = set(names)
+    takes = inspect.signature(function).parameters
+    keywords = {
+        n: p for n, p in takes.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    for name in sorted(given - set(keywords)):
+        if not open_ended:
+            raise InputError(
+                f"explore: {target!r} has no parameter {name!r}; "
+                f"it takes {', '.join(n for n in keywords if n != 'ghost') or 'none'}"
+            )
+    for name, p in keywords.items():
+        if p.default is p.empty and name not in given and name != "ghost":
+            raise InputError(
+                f"explore: {target!r} needs a value for {name!r}; add {name}=(min, max, step, "
+                f"default) or {name}=[choices]"
+            )
+
+
+def render(
+    target: str,
+    values: Mapping[str, Value],
+    *,
+    defaults: Mapping[str, Value] | None = None,
+    id: str | None = None,
+) -> Figure:
+    """Call a figure's function: in a kernel, in a test, and in the page.
+
+    Parameters
+    ----------
+    target : str
+        ``"module:function"``.
+    values : mapping
+        The function's keyword arguments.
+    defaults : mapping, optional
+        The starting values, for a function that draws them as a ghost.
+    id : str, optional
+        Id of the figure on its page; made from the target if not given.
+
+    Returns
+    -------
+    Figure
+        What the function returned; a plain string is taken for the SVG.
+    """
+    function = _function(target)
+    arguments: dict[str, object] = dict(values)
+    if _takes_ghost(function):
+        moved = defaults is not None and dict(defaults) != dict(values)
+        arguments["ghost"] = dict(defaults) if defaults is not None and moved else None
+    result = function(**arguments)
+    figure = Figure(result) if isinstance(result, str) else result
+    if not isinstance(figure, Figure):
+        raise InputError(
+            f"explore: {target!r} returned {type(result).__name__}; "
+            f"return an svg.Figure or a string"
+        )
+    return figure.with_id(id or figure_id(target))
+
+
+def figure_id(target: str) -> str:
+    """Return the default id of a target's figure: ``servesim-figs-batching``."""
+    return re.sub(r"[^A-Za-z0-9_]+", "-", target).strip("-")
+
+
+# ----------------------------------------------------------------------------- the explorer
+
+
+class Explorer:
+    """A figure with sliders; what `explore` returns. Display it as a cell's last value."""
+
+    def __init__(
+        self,
+        target: str,
+        params: Mapping[str, object],
+        *,
+        caption: str = "",
+        labels: Mapping[str, str] | None = None,
+        id: str | None = None,
+    ) -> None:
+        labels = labels or {}
+        self.target, self.caption, self.id = target, caption, id or figure_id(target)
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", self.id):
+            raise InputError(
+                f"explore: {self.id!r} cannot be an id; use letters, digits, - and _, "
+                f"a letter first"
+            )
+        _check_names(target, _function(target), params)
+        for name in sorted(set(labels) - set(params)):
+            raise InputError(
+                f"explore: there is a label for {name!r}, which is no parameter here; "
+                f"the parameters are {', '.join(params) or 'none'}"
+            )
+        self.params: dict[str, Parameter] = {
+            name: _parameter(name, spec, labels.get(name, name.replace("_", " ").capitalize()))
+            for name, spec in params.items()
+        }
+        self.defaults = {name: p.clean(p.default) for name, p in self.params.items()}
+        self._values = dict(self.defaults)
+        # A figure that cannot draw its own defaults is a mistake of its author: fail here.
+        self._last = self.figure()
+        self._message = ""
+        self._view: _View | None = None
+
+    def values(self) -> dict[str, Value]:
+        """Return the values that the sliders have now."""
+        return dict(self._values)
+
+    def figure(self, **values: Value) -> Figure:
+        """Return the figure for the present values, some of them replaced.
+
+        Raises
+        ------
+        InputError
+            If there is no such parameter or it cannot have that value.
+        Exception
+            Whatever the function raises.
+        """
+        chosen = self._values | self._clean(values)
+        return render(self.target, chosen, defaults=self.defaults, id=self.id)
+
+    def set(self, **values: Value) -> None:
+        """Move some of the sliders and redraw, as a reader would.
+
+        If the function fails, the last picture stays and `message` says why.
+
+        Raises
+        ------
+        InputError
+            If there is no such parameter or it cannot have that value.
+        """
+        self._values |= self._clean(values)
+        if self._view is not None:
+            self._view.move(self._values)
+        self._redraw()
+
+    def reset(self) -> None:
+        """Move all sliders back to where they started."""
+        self.set(**self.defaults)
+
+    @property
+    def message(self) -> str:
+        """One sentence if the last move could not be drawn, else empty."""
+        return self._message
+
+    def _clean(self, values: Mapping[str, object]) -> dict[str, Value]:
+        for name in values:
+            if name not in self.params:
+                raise InputError(
+                    f"explore: there is no parameter {name!r}; "
+                    f"the parameters are {', '.join(self.params) or 'none'}"
+                )
+        return {name: self.params[name].clean(value) for name, value in values.items()}
+
+    def _redraw(self) -> None:
+        try:
+            self._last = self.figure()
+        except Exception as error:  # a reader's slider must not end in a traceback
+            self._message = sentence(error)
+        else:
+            self._message = ""
+        if self._view is not None:
+            self._view.show(self._last, self._message)
+
+    # Where it is shown
+
+    def widget(self) -> Any:
+        """Return the ipywidgets view: sliders, a reset button and the picture.
+
+        Raises
+        ------
+        ImportError
+            If ipywidgets is not installed.
+        """
+        if self._view is None:
+            self._view = _View(self, importlib.import_module("ipywidgets"))
+            self._view.show(self._last, self._message)
+        return self._view.box
+
+    def to_html(self) -> str:
+        """Return the figure for a static page.
+
+        The controls are hidden until a script on the page takes them over. It finds what it
+        needs in ``data-live`` (the function), ``data-params`` (JSON: the parameters in order) and
+        ``data-state``, and replaces the contents of ``.live-picture`` and ``.live-numbers-slot``.
+        """
+        controls = [
+            element(
+                "div", p.control(f"{self.id}-in-{name}", self._values[name]), class_="live-control"
+            )
+            for name, p in self.params.items()
+        ]
+        reset = element("button", "Reset", type="reset", class_="live-reset")
+        form = element(
+            "form", *controls, reset, class_="live-controls", autocomplete="off", hidden="hidden"
+        )
+        specs = json.dumps([p.spec() for p in self.params.values()], ensure_ascii=True)
+        name = self.caption or self._last.title or self._last.summary or self.target
+        parts = [
+            self._last.picture_html(),
+            form,
+            element("p", esc(self._message or _IDLE), class_="live-status", role="status"),
+            element("p", esc(self.caption), class_="live-caption") if self.caption else "",
+            element("div", self._last.numbers_html(), class_="live-numbers-slot"),
+        ]
+        return element(
+            "div",
+            "\n".join(["", *filter(None, parts), ""]),
+            class_="live-fig",
+            id=self.id,
+            data_live=self.target,
+            data_state="idle",
+            data_params=specs,
+            role="group",
+            aria_label=name,
+        )
+
+    def to_text(self) -> str:
+        """Return caption, values, summary and table as plain text."""
+        values = "\n".join(f"{p.label}: {_js(self._values[n])}" for n, p in self.params.items())
+        return "\n\n".join(t for t in (self.caption, values, self._last.to_text()) if t)
+
+    def __repr__(self) -> str:
+        return f"explore({self.target!r})"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        data: dict[str, Any] = {"text/plain": self.to_text(), "text/html": self.to_html()}
+        if _in_kernel():
+            try:
+                view = self.widget()._repr_mimebundle_()
+            except ImportError:
+                return data
+            data = {**view, **data}
+        return data
+
+
+class _View:
+    """The ipywidgets side of an explorer.
+
+    Never ``interact`` and never an Output widget: executing a book would then wait, now and
+    then, until its time is up. The picture is the value of an HTML widget.
+    """
+
+    def __init__(self, explorer: Explorer, lib: Any) -> None:
+        self._explorer = explorer
+        self._quiet = False
+        self.inputs = {
+            name: p.widget(lib, explorer._values[name]) for name, p in explorer.params.items()
+        }
+        self.picture, self.status = lib.HTML(), lib.HTML()
+        self.button = lib.Button(description="Reset", tooltip="Back to the starting values")
+        for control in self.inputs.values():
+            control.observe(self._moved, "value")
+        self.button.on_click(lambda _: explorer.reset())
+        self.box = lib.VBox([*self.inputs.values(), self.button, self.status, self.picture])
+
+    def _moved(self, _: object) -> None:
+        if not self._quiet:
+            params = self._explorer.params
+            self._explorer.set(**{n: params[n].snap(w.value) for n, w in self.inputs.items()})
+
+    def move(self, values: Mapping[str, Value]) -> None:
+        """Set the controls without drawing once for each."""
+        self._quiet = True
+        try:
+            for name, control in self.inputs.items():
+                control.value = values[name]
+        finally:
+            self._quiet = False
+
+    def show(self, figure: Figure, message: str) -> None:
+        """Show a figure and, if there is something to say, a sentence."""
+        body = figure.to_html()
+        if self._explorer.caption:
+            body += element("p", esc(self._explorer.caption), class_="live-caption")
+        self.picture.value = element("div", body, class_="live-fig")
+        self.status.value = (
+            element("p", esc(message), class_="live-status", role="status") if message else ""
+        )
+
+
+def sentence(error: BaseException) -> str:
+    """Say in one sentence that a picture could not be drawn, and why."""
+    text = " ".join(str(error).split()) or "no further message"
+    if len(text) > 300:
+        text = text[:299] + "…"
+    return f"This could not be drawn, so the last picture stays: {type(error).__name__}: {text}"
+
+
+def _in_kernel() -> bool:
+    try:
+        shell = importlib.import_module("IPython").get_ipython()
+    except ImportError:
+        return False
+    return getattr(shell, "kernel", None) is not None
+
+
+def explore(
+    target: str,
+    /,
+    *,
+    caption: str = "",
+    labels: Mapping[str, str] | None = None,
+    id: str | None = None,
+    **params: object,
+) -> Explorer:
+    """Show a figure with sliders.
+
+    Parameters
+    ----------
+    target : str
+        ``"module:function"``. The function takes the parameters as keywords and returns an
+        `svg.Figure` (or a plain SVG string).
+    caption : str
+        The conclusion, in a sentence.
+    labels : mapping of str to str, optional
+        What stands beside each control, with its unit: ``{"rate": "Arrival rate (requests/s)"}``.
+    id : str, optional
+        Id on the page; needed if one page shows the same function twice.
+    **params
+        For a slider ``(min, max, step, default)``: whole numbers if all four are. For a choice
+        ``[first, second, ...]``, starting with the first, or ``([...], default)``.
+
+    Returns
+    -------
+    Explorer
+
+    Raises
+    ------
+    InputError
+        If the function or a parameter is unknown, or a range, default or choice cannot work.
+    """
+    return Explorer(target, params, caption=caption, labels=labels, id=id)
