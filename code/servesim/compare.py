@@ -59,11 +59,7 @@ class Comparison:
         return str(self)
 
     def _repr_html_(self) -> str:
-        header, *body = self.rows()
-        head = "".join(f"<th>{html.escape(c)}</th>" for c in header)
-        lines = ("".join(f"<td>{html.escape(c)}</td>" for c in row) for row in body)
-        rows = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return html_table(self.rows())
 
 
 def compare(
@@ -101,3 +97,14 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def html_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of text, the first one a header, as an HTML table."""
+    header, *body = rows
+    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in header)
+    lines = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in body)
+    return (
+        f"<table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody></table>"
+    )

@@ -1,0 +1,161 @@
+"""Analysis plots with matplotlib. Live figures are drawn by `servesim.figs` instead.
+
+Each function draws into the axes it is given, or makes its own, and returns them. Without
+matplotlib (in a browser with no network) a call says so in one sentence, and the chapter goes on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .metrics import Distribution, Result
+from .request import NS_PER_S
+from .svg import PALETTE
+from .trace import segments
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
+HATCHES = ("", "//", "..", "xx", "--", "\\\\")
+
+KIND_LOOKS: dict[str, tuple[str, str]] = {
+    "waiting": ("#D0D4D9", ""),
+    "prefill": (PALETTE[1], "//"),
+    "decode": (PALETTE[0], ""),
+    "stalled": (PALETTE[3], ".."),
+    "preempted": (PALETTE[4], "xx"),
+}
+"""Colour and hatch for what a request is doing."""
+
+
+class NoPlotsError(ImportError):
+    """matplotlib is missing."""
+
+
+Args = ParamSpec("Args")
+Drawn = TypeVar("Drawn")
+
+
+def plot(draw: Callable[Args, Drawn]) -> Callable[Args, Drawn | None]:
+    """Let a plotting function say in one sentence that matplotlib is missing."""
+
+    @functools.wraps(draw)
+    def drawn(*args: Args.args, **kwargs: Args.kwargs) -> Drawn | None:
+        try:
+            return draw(*args, **kwargs)
+        except NoPlotsError as error:
+            print(error)
+            return None
+
+    return drawn
+
+
+def axes(width: float = 7.0, height: float = 3.5) -> Axes:
+    """Return new axes in the book's style.
+
+    Parameters
+    ----------
+    width, height : float
+        In inches.
+
+    Raises
+    ------
+    NoPlotsError
+        If matplotlib is not installed.
+    """
+    try:
+        from cycler import cycler
+        from matplotlib import pyplot as plt
+    except ImportError:
+        raise NoPlotsError(
+            "this plot needs matplotlib, which is not installed here; everything else goes on"
+        ) from None
+    style: Any = {
+        "axes.prop_cycle": cycler(color=PALETTE) + cycler(linestyle=LINE_STYLES),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "#E3E6EA",
+        "figure.dpi": 120,
+        "font.size": 11,
+        "legend.frameon": False,
+    }
+    with plt.rc_context(style):
+        _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    return ax
+
+
+@plot
+def timeline(result: Result, ax: Axes | None = None) -> Axes:
+    """Draw who ran when: one row per request, time to the right.
+
+    Parameters
+    ----------
+    result : Result
+        Of a run with ``record_steps=True``.
+    ax : Axes, optional
+    """
+    ax = ax or axes(height=1.2 + 0.22 * len(result.records))
+    order = {r.request.id: i for i, r in enumerate(result.records)}
+    for s in segments(result):
+        colour, hatch = KIND_LOOKS[s.kind]
+        start, end = s.start_ns / NS_PER_S, s.end_ns / NS_PER_S
+        ax.barh(order[s.id], end - start, left=start, color=colour, hatch=hatch, edgecolor="white")
+    drawn = dict.fromkeys(s.kind for s in segments(result))
+    handles = [
+        ax.barh(0, 0, color=KIND_LOOKS[k][0], hatch=KIND_LOOKS[k][1], edgecolor="white", label=k)
+        for k in KIND_LOOKS
+        if k in drawn
+    ]
+    ax.set(xlabel="time (s)", ylabel="request", yticks=list(order.values()))
+    ax.set_yticklabels([f"r{rid}" for rid in order])
+    ax.invert_yaxis()
+    ax.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=5)
+    return ax
+
+
+@plot
+def cdf(
+    distributions: dict[str, Distribution], xlabel: str, ax: Axes | None = None, log: bool = False
+) -> Axes:
+    """Draw distributions as the share of values that do not exceed x.
+
+    Parameters
+    ----------
+    distributions : dict of str to Distribution
+        By label.
+    xlabel : str
+        With its unit.
+    log : bool
+        Logarithmic x axis.
+    """
+    ax = ax or axes()
+    levels = [p / 2 for p in range(201)]
+    for label, d in distributions.items():
+        ax.plot([d.percentile(p) or 0.0 for p in levels], levels, label=label)
+    ax.set(xlabel=xlabel, ylabel="share of values not above (%)", ylim=(0, 101))
+    if log:
+        ax.set_xscale("log")
+    ax.legend()
+    return ax
+
+
+@plot
+def lines(
+    x: Sequence[float],
+    ys: dict[str, Sequence[float]],
+    xlabel: str,
+    ylabel: str,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw one line per label over common x values, each with its own marker."""
+    ax = ax or axes()
+    for marker, (label, y) in zip("os^Dvx" * len(ys), ys.items(), strict=False):
+        ax.plot(x, y, marker=marker, label=label)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    if len(ys) > 1:
+        ax.legend()
+    return ax
