@@ -21,6 +21,7 @@ PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
 NBVAL := $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 60
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help book site test lint unit nbval strict pages golden format clean
 
 help:  ## this list
