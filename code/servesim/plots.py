@@ -77,6 +77,7 @@ def axes(width: float = 7.0, height: float = 3.5) -> Axes:
         "axes.prop_cycle": cycler(color=PALETTE) + cycler(linestyle=LINE_STYLES),
         "axes.spines.top": False,
         "axes.spines.right": False,
+        "axes.axisbelow": True,
         "axes.grid": True,
         "grid.color": "#E3E6EA",
         "figure.dpi": 120,
