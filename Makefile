@@ -10,11 +10,13 @@ PY := .venv/bin/python
 READER := .venv/reader.stamp
 DEV := .venv/dev.stamp
 VENDOR := _vendor/mathjax/LICENSE
-SOURCES := _build/sources.stamp
+SOURCES := _build/computed.stamp _build/looks.stamp
 
 # Cached outputs depend on the notebook's own text only, so a change of the
 # simulator must throw them away: these are the files that chapters compute with.
 COMPUTED_FROM := requirements.txt $(shell find code -name '*.py' 2>/dev/null)
+# And Sphinx copies a changed style sheet only when it writes some page anew.
+LOOKS := $(shell find _static -type f 2>/dev/null)
 
 BUILD := .venv/bin/jupyter-book build -q -W -n --keep-going
 PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
@@ -80,7 +82,12 @@ $(DEV): $(READER)
 $(VENDOR): $(READER) tools/mathjax.py
 	$(PY) tools/mathjax.py _vendor/mathjax
 
-$(SOURCES): $(COMPUTED_FROM)
+_build/computed.stamp: $(COMPUTED_FROM)
 	@rm -rf _build/.jupyter_cache _build/.doctrees
+	@mkdir -p _build
+	@touch $@
+
+_build/looks.stamp: $(LOOKS)
+	@rm -rf _build/.doctrees
 	@mkdir -p _build
 	@touch $@
