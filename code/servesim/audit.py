@@ -14,6 +14,7 @@ from .plan import Plan, View
 from .request import Progress
 
 RULES = {
+    "view": "a policy reads the queue and the batch, it does not change them",
     "plan": "a policy returns a Plan, made of (id, tokens) pairs of whole numbers",
     "known": "only requests that have arrived and are not done can be scheduled",
     "once": "a request appears once",
@@ -26,6 +27,31 @@ RULES = {
     "progress": "a policy must not stand still for ever",
 }
 """The rules by name."""
+
+
+def check_view(view: View, waiting: int, running: list[Progress]) -> None:
+    """Stop a policy that took requests out of the view, or reordered it, instead of planning.
+
+    Parameters
+    ----------
+    view : View
+        What the policy was shown.
+    waiting : int
+        Length of the queue before.
+    running : list of Progress
+        The batch before.
+
+    Raises
+    ------
+    PlanError
+    """
+    for name, changed in (
+        ("waiting", len(view.waiting) != waiting),
+        ("running", view.running != running),
+    ):
+        if changed:
+            detail = f"plan() changed view.{name}; work on a copy, list(view.{name})"
+            raise PlanError(view.step, None, "view", detail)
 
 
 def check(view: View, plan: object, live: Mapping[int, Progress], running: Container[int]) -> Plan:
@@ -50,6 +76,7 @@ def check(view: View, plan: object, live: Mapping[int, Progress], running: Conta
     step = view.step
     if not isinstance(plan, Plan):
         raise PlanError(step, None, "plan", f"plan() returned {plan!r}; return a servesim.Plan")
+    _check_types(step, plan)
     if plan.wait:
         _check_wait(view, plan)
         return plan
@@ -57,7 +84,7 @@ def check(view: View, plan: object, live: Mapping[int, Progress], running: Conta
     free = view.free_blocks
     thrown_out = set()
     for rid in plan.preempted:
-        if rid not in live or rid not in running or rid in thrown_out:
+        if type(rid) is not int or rid not in running or rid in thrown_out:
             raise PlanError(step, _id(rid), "preempted", f"{rid!r} is not running")
         thrown_out.add(rid)
         free += live[rid].blocks
@@ -93,10 +120,24 @@ def check(view: View, plan: object, live: Mapping[int, Progress], running: Conta
     if plan.queue is not None:
         stay = Counter(r.id for r in view.waiting if r.id not in seen)
         stay.update(thrown_out)
-        if Counter(plan.queue) != stay:
+        if any(type(rid) is not int for rid in plan.queue) or Counter(plan.queue) != stay:
             detail = f"it lists {len(plan.queue)} requests, {sum(stay.values())} wait"
             raise PlanError(step, None, "queue", detail)
     return plan
+
+
+def _check_types(step: int, plan: Plan) -> None:
+    for name, known in (
+        ("scheduled", (list, tuple)),
+        ("preempted", (list, tuple)),
+        ("queue", (list, tuple, type(None))),
+        ("reasons", dict),
+        ("wait", bool),
+        ("repeatable", bool),
+    ):
+        value = getattr(plan, name)
+        if not isinstance(value, known):
+            raise PlanError(step, None, "plan", f"{name} is {value!r}; see servesim.Plan")
 
 
 def _check_wait(view: View, plan: Plan) -> None:

@@ -170,7 +170,11 @@ class Engine:
         view.free_blocks = self.pool.free
         view.more_to_come = self.next is not None
         self.iterations += 1
-        plan = audit.check(view, self._ask(), self.live, _Running(self.jobs))
+        waiting, running = len(view.waiting), view.running[:]
+        answer = self._ask()
+        view.free_blocks = self.pool.free  # the policy may have counted down in it
+        audit.check_view(view, waiting, running)
+        plan = audit.check(view, answer, self.live, _Running(self.jobs))
         if plan.wait:
             self._jump_to_next_arrival()
             return True
@@ -304,6 +308,8 @@ class Engine:
                 job = _Job(record, target, self.tell_output)
                 self.jobs[request.id] = job
                 self.live[request.id] = job.progress
+                if not self.arrivals_by_step:  # it has been here since it arrived in mid-step
+                    self.system_ns += self.view.clock_ns - request.arrival_ns
                 self.view.waiting.append(job.progress)
                 self.arrived.append(request.id)
             self._pull()
