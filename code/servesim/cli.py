@@ -209,7 +209,8 @@ def _check_writable(file: str | None) -> None:
     if file is None:
         return
     path = Path(file)
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+    special = path.exists() and not path.is_file()  # a folder, or a device such as /dev/null
+    if special or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError(f"--trace-out {file}: cannot be written; name a file in a folder of yours")
 
 
@@ -275,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = parser().parse_args(argv)
-        print(args.run(args), flush=True)
+        _print(args.run(args))
     except InputError as error:
         return _fail(str(error), BAD_INPUT)
     except PlanError as error:
@@ -284,9 +285,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("\n".join(error.lines()), BAD_POLICY)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _print(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # What is left in the buffer must not fail once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # the reader, such as head, has seen enough
+            raise InputError(f"the output cannot be written: {error.strerror}") from None
 
 
 def _fail(message: str, status: int) -> int:

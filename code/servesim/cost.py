@@ -44,20 +44,25 @@ class Cost(Protocol):
         """Return what the step costs, in whole nanoseconds."""
 
 
+MAX_PRICE = 10**18
+"""Highest price accepted, in units of the clock: every time can still be shown as a float."""
+
+
 def whole(name: str, value: float, scale: int, unit: str = "ns") -> int:
     """Convert a price to whole units of the clock.
 
     Raises
     ------
     InputError
-        If it is no finite number, is negative, or is finer than one unit.
+        If it is no number, is negative or above `MAX_PRICE`, or is finer than one unit.
     """
     try:
         exact = Fraction(str(value)) * scale
     except ValueError:
         exact = Fraction(-1)
-    if exact < 0:
-        raise InputError(f"price {name} must be a number, 0 or more, not {value!r}")
+    if not 0 <= exact <= MAX_PRICE:
+        limit = f"{MAX_PRICE / scale:g}"
+        raise InputError(f"price {name} must be a number from 0 to {limit}, not {value!r}")
     if exact.denominator != 1:
         nearest = round(exact) / scale
         raise InputError(

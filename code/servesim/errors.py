@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from types import TracebackType
 
@@ -37,21 +38,26 @@ class PlanError(RuntimeError):
 class PolicyError(RuntimeError):
     """A policy raised an exception of its own: its line, the step and the request.
 
+    `step` is None if it failed before the run, when it was loaded or built.
+
     The original exception is the ``__cause__``; its traceback starts in the policy's own
     code, the engine's frames are left out.
     """
 
-    def __init__(self, policy: str, step: int, request: int | None, cause: Exception) -> None:
+    def __init__(
+        self, policy: str, step: int | None, request: int | None, cause: Exception
+    ) -> None:
         self.policy, self.step, self.request = policy, step, request
         self.__cause__ = cause
         last = traceback.extract_tb(cause.__traceback__)[-1:]
         where = f" at {last[0].filename}, line {last[0].lineno}" if last else ""
         about = "" if request is None else f", request {request}"
-        super().__init__(
-            f"{policy}.plan failed in step {step}{about}{where}: {type(cause).__name__}: {cause}"
-        )
+        when = " failed to load" if step is None else f".plan failed in step {step}"
+        super().__init__(f"{policy}{when}{about}{where}: {type(cause).__name__}: {cause}")
 
-    def __reduce__(self) -> tuple[type[PolicyError], tuple[str, int, int | None, BaseException]]:
+    def __reduce__(
+        self,
+    ) -> tuple[type[PolicyError], tuple[str, int | None, int | None, BaseException]]:
         assert self.__cause__ is not None
         return (PolicyError, (self.policy, self.step, self.request, self.__cause__))
 
@@ -71,3 +77,11 @@ def without_first_frame(error: Exception) -> tuple[Exception, TracebackType | No
     tb = error.__traceback__
     inner = tb.tb_next if tb is not None else None
     return error.with_traceback(inner), inner
+
+
+def without_frames_above(error: Exception, file: str) -> Exception:
+    """Drop the frames by which an exception came out of `file`; all of them if none is of it."""
+    tb = error.__traceback__
+    while tb is not None and tb.tb_frame.f_code.co_filename != os.path.abspath(file):
+        tb = tb.tb_next
+    return error.with_traceback(tb)

@@ -197,7 +197,8 @@ class SLO:
 
     def __post_init__(self) -> None:
         for name, value in (("ttft_ms", self.ttft_ms), ("tpot_ms", self.tpot_ms)):
-            if value is not None and not (math.isfinite(value) and value > 0):
+            number = isinstance(value, int | float) and type(value) is not bool
+            if value is not None and not (number and math.isfinite(value) and value > 0):
                 raise InputError(f"SLO: {name} must be a positive number of ms, not {value!r}")
 
     def kept_by(self, record: Record) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from .errors import InputError
@@ -14,6 +13,9 @@ NS_PER_US = 1_000
 MAX_TOKENS = 100_000_000
 """Longest prompt or output accepted: a typing mistake should not run for a year."""
 
+MAX_SECONDS = 10**12
+"""Latest arrival accepted; every time in a run can still be shown as a float."""
+
 
 def ns_from_s(seconds: float, what: str = "a time") -> int:
     """Round a time in seconds to the nearest whole nanosecond.
@@ -21,14 +23,16 @@ def ns_from_s(seconds: float, what: str = "a time") -> int:
     Raises
     ------
     InputError
-        If `seconds` is not a finite number, or is negative.
+        If `seconds` is not a number, is negative, or beyond `MAX_SECONDS`.
     """
     try:
-        bad = not math.isfinite(seconds) or seconds < 0
+        bad = not 0 <= seconds <= MAX_SECONDS
     except TypeError:
         bad = True
     if bad:
-        raise InputError(f"{what} must be a number of seconds, 0 or more, not {seconds!r}")
+        raise InputError(
+            f"{what} must be a number of seconds from 0 to {MAX_SECONDS}, not {seconds!r}"
+        )
     return round(seconds * NS_PER_S)
 
 
@@ -66,10 +70,11 @@ class Request:
     def __post_init__(self) -> None:
         if type(self.id) is not int:
             raise InputError(f"a request's id must be a whole number, not {self.id!r}")
-        if type(self.arrival_ns) is not int or self.arrival_ns < 0:
+        latest = MAX_SECONDS * NS_PER_S
+        if type(self.arrival_ns) is not int or not 0 <= self.arrival_ns <= latest:
             raise InputError(
-                f"request {self.id}: arrival_ns must be a whole number of nanoseconds, "
-                f"0 or more, not {self.arrival_ns!r}"
+                f"request {self.id}: arrival_ns must be a whole number of nanoseconds "
+                f"from 0 to {latest}, not {self.arrival_ns!r}"
             )
         for name, value in (("prompt_len", self.prompt_len), ("output_len", self.output_len)):
             if type(value) is not int or not 1 <= value <= MAX_TOKENS:

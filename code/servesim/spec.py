@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from . import cost, workload
 from .engine import SupportsPlan
-from .errors import InputError
+from .errors import InputError, PolicyError, without_frames_above
 from .metrics import SLO, SLO_PRESETS
 from .policies import BUILT_IN
 from .request import Request
@@ -64,13 +64,19 @@ def build(what: Callable[..., T], options: Mapping[str, Any], named: str) -> T:
     InputError
         Naming the option and the known ones.
     """
-    known = inspect.signature(what).parameters
-    for key in options:
+    taken = inspect.signature(what).parameters
+    known = {k: p for k, p in taken.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in taken.values())
+    for key, value in options.items():
+        if takes_any and key not in known:
+            continue
         if key not in known or key.startswith("_"):
             choices = ", ".join(k for k in known if not k.startswith("_")) or "none"
             raise InputError(f"{named}: unknown option {key!r}; known are {choices}")
+        if known[key].annotation in (bool, "bool") and type(value) is not bool:
+            raise InputError(f"{named}: option {key!r} must be true or false, not {value!r}")
     needed = [k for k, p in known.items() if p.default is p.empty and k not in options]
-    if needed and needed[0] not in ("args", "kwargs"):
+    if needed:
         raise InputError(f"{named}: option {needed[0]!r} is missing")
     return what(**options)
 
@@ -92,7 +98,14 @@ def policy(text: str) -> SupportsPlan:
     if ".py:" in text:
         file, _, rest = text.partition(".py:")
         name, options = split(rest)
-        return build(_class_in(Path(file + ".py"), name), options, f"policy {text!r}")
+        made = _class_in(Path(file + ".py"), name)
+        try:
+            return build(made, options, f"policy {text!r}")
+        except InputError:
+            raise
+        except Exception as error:
+            cause = without_frames_above(error, file + ".py")
+            raise PolicyError(name, None, None, cause) from error
     if text.endswith(".py"):
         raise InputError(f"policy {text!r}: name the class too, as in {text}:MyPolicy")
     name, options = split(text)
@@ -110,9 +123,10 @@ def _class_in(path: Path, name: str) -> Callable[..., SupportsPlan]:
     try:
         module_spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise InputError(f"policy file {path}, line {error.lineno}: {error.msg}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"policy file {path}: not UTF-8 text") from None
+        line = "" if error.lineno is None else f", line {error.lineno}"
+        raise InputError(f"policy file {path}{line}: {error.msg}") from None
+    except Exception as error:
+        raise PolicyError(name, None, None, without_frames_above(error, str(path))) from error
     found = vars(module).get(name)
     if not isinstance(found, type):
         classes = [

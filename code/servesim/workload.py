@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TextIO, TypeAlias
 
 from .errors import InputError
-from .request import NS_PER_S, Request, ns_from_s
+from .request import MAX_SECONDS, NS_PER_S, Request, ns_from_s
 
 Lengths: TypeAlias = int | tuple[int, int] | Sequence[int] | str
 """Token counts: ``512``, a range ``(50, 300)``, a choice ``[128, 256]``, or text.
@@ -33,6 +33,7 @@ table's name.
 """
 
 MAX_REQUESTS = 100_000_000
+MIN_CV, MAX_CV = 0.001, 1000
 
 PERCENTS = (
     *(0, 1, 2.5, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50),
@@ -183,8 +184,8 @@ def gamma(
     Parameters
     ----------
     cv : float
-        Coefficient of variation of the gaps: 1 is Poisson, above it comes in bursts, below it
-        is more regular.
+        Coefficient of variation of the gaps, from 0.001 to 1000: 1 is Poisson, above it comes
+        in bursts, below it is more regular.
     n, rate, prompt, output, seed
         As in `poisson`.
 
@@ -193,7 +194,9 @@ def gamma(
     InputError
         If a number is out of range.
     """
-    shape = 1 / _positive("cv", cv) ** 2
+    if not MIN_CV <= _positive("cv", cv) <= MAX_CV:
+        raise InputError(f"cv must be a number from {MIN_CV} to {MAX_CV}, not {cv!r}")
+    shape = 1 / cv**2
     scale = 1 / (_positive("rate", rate) * shape)
     return _generate(n, lambda rng: rng.gammavariate(shape, scale), prompt, output, seed)
 
@@ -318,9 +321,11 @@ def _read_csv(path: Path) -> Iterator[Request]:
             f"{path}, line {number or 1}: the header must name the columns arrival_s, prompt_len "
             "and output_len (or Azure's TIMESTAMP, ContextTokens, GeneratedTokens)"
         )
-    unknown = set(columns) - set(names) - {"priority", "tenant"}
-    if unknown:
-        raise InputError(f"{path}, line {number}: unknown column {sorted(unknown)[0]!r}")
+    for column in columns:
+        if column not in (*names, "priority", "tenant"):
+            raise InputError(f"{path}, line {number}: unknown column {column!r}")
+        if columns.count(column) > 1:
+            raise InputError(f"{path}, line {number}: column {column!r} is there twice")
 
     def parse(line: str, origin: int | None, index: int) -> tuple[int, Request]:
         (cells,) = csv.reader([line], strict=True)
@@ -332,7 +337,8 @@ def _read_csv(path: Path) -> Iterator[Request]:
         priority = _int(row.get("priority") or "0", "priority")
         prompt, output = (_int(row[name], name) for name in names[1:])
         tenant = row.get("tenant", "")
-        # A time before the first row's is negative; `Request` refuses it.
+        if time < start:
+            raise ValueError(EARLY)
         return start, Request(index, time - start, prompt, output, priority, tenant)
 
     yield from _requests(path, rows, parse)
@@ -357,6 +363,9 @@ def _read_mooncake(path: Path) -> Iterator[Request]:
     yield from _requests(path, _lines(path), parse)
 
 
+EARLY = "it arrives before the line above; sort the file by arrival"
+
+
 def _requests(
     path: Path,
     rows: Iterable[tuple[int, str]],
@@ -368,8 +377,8 @@ def _requests(
     for index, (number, line) in enumerate(rows):
         try:
             origin, request = parse(line, origin, index)
-            if request.arrival_ns < (last.arrival_ns if last else 0):
-                raise ValueError("it arrives before the line above; sort the file by arrival")
+            if last is not None and request.arrival_ns < last.arrival_ns:
+                raise ValueError(EARLY)
         except (ValueError, RecursionError, csv.Error) as error:
             why = str(error).removeprefix(f"request {index}: ")
             raise InputError(f"{path}, line {number}: {why}") from None
@@ -388,11 +397,13 @@ def _int(text: str, name: str) -> int:
 
 def _seconds_ns(text: str) -> int:
     try:
-        bad = not math.isfinite(float(text)) or float(text) < 0
+        seconds = float(text)
     except ValueError:
-        bad = True
-    if bad:
-        raise ValueError(f"arrival {text!r} is not a number of seconds, 0 or more")
+        seconds = math.nan
+    if not 0 <= seconds <= MAX_SECONDS:
+        raise ValueError(f"arrival {text!r} is not a number of seconds from 0 to {MAX_SECONDS}")
+    if not seconds:  # as an exact fraction, 1e-999999999 would fill the memory
+        return 0
     return round(Fraction(text) * NS_PER_S)
 
 
