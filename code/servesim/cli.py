@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import __version__, spec, systems
+from . import __version__, replay, spec, systems
 from .compare import Comparison, text_table, told
 from .engine import Engine
 from .errors import InputError, PlanError, PolicyError
@@ -26,7 +26,7 @@ BAR_FROM = 2_000
 
 POLICY_HELP = (
     f"{', '.join(BUILT_IN)}, or FILE.py:Class; options follow as :key=value,... "
-    "(static:batch_size=8, chunked:token_budget=512)"
+    "(static:batch_size=8, chunked:token_budget=512, vllm:max_num_seqs=64)"
 )
 WORKLOAD_HELP = (
     "toy, slots, poisson:n=200,rate=4,prompt=512,output=50-300,seed=0, gamma:...,cv=2, or a file "
@@ -43,6 +43,7 @@ EXAMPLES = """examples:
   servesim run --policy chunked:token_budget=512 --workload poisson:n=500,rate=2,seed=1
   servesim run --policy my_policy.py:ShortestFirst --workload toy --cost toy --kv-blocks 1800
   servesim compare --policy static --policy continuous --workload toy --cost toy
+  servesim replay small.v0.33.0.jsonl.gz
 """
 
 
@@ -112,6 +113,19 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("--policy", required=True, action="append", metavar="P", help=POLICY_HELP)
     _shared(compare)
     compare.set_defaults(run=_compare)
+
+    again = command(
+        "replay",
+        "run the vllm policy on a recorded trace of vLLM's scheduler and print its steps",
+        "replay w05_kv_pressure.v0.33.0.json.gz",
+    )
+    again.add_argument(
+        "file",
+        metavar="FILE",
+        help="trace in the format vllm-sched-trace/1 (.json, .json.gz, .jsonl.gz); prints one "
+        "JSON list of steps per trace and line; the file's own steps are not read",
+    )
+    again.set_defaults(run=_replay)
     return top
 
 
@@ -163,6 +177,11 @@ def _compare(args: argparse.Namespace) -> str:
     if args.json:
         return json.dumps([result.summary(slo) for result in results])
     return str(Comparison(results, slo))
+
+
+def _replay(args: argparse.Namespace) -> str:
+    traces = replay.read(args.file)
+    return "\n".join(json.dumps(replay.steps(replay.replay(trace))) for trace in traces)
 
 
 def _slo(args: argparse.Namespace) -> SLO | None:

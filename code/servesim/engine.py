@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from . import audit
 from .cost import OPT_13B_A100, Cost, Work
 from .errors import InputError, PlanError, PolicyError, without_first_frame
-from .kv import KVCache, blocks_for
+from .kv import UNLIMITED, KVCache, blocks_for
 from .metrics import Record, Result
 from .plan import Plan, Queue, View
 from .request import Progress, Request
@@ -70,6 +70,7 @@ class Engine:
         stamp_inside_step: bool = False,
         max_model_len: int | None = None,
         max_steps: int | None = None,
+        stall_steps: int = STALL_STEPS,
         arrivals_by_step: bool = False,
         on_done: Callable[[Record], None] | None = None,
     ) -> None:
@@ -88,7 +89,8 @@ class Engine:
         self.cost, self.kv = cost, kv or KVCache()
         self.never_fits, self.on_stall, self.record_steps = never_fits, on_stall, record_steps
         self.count_first_token, self.stamp_inside_step = count_first_token, stamp_inside_step
-        self.max_model_len, self.max_steps = max_model_len, max_steps
+        self.longest = max_model_len or UNLIMITED
+        self.max_steps, self.stall_steps = max_steps, stall_steps
         self.arrivals_by_step, self.on_done = arrivals_by_step, on_done
         self.tell_output = bool(getattr(policy, "knows_output_length", False))
         reserve_all = bool(getattr(policy, "reserve_all", False))
@@ -105,7 +107,7 @@ class Engine:
             waiting=Queue(),
             running=[],
             free_blocks=self.pool.free,
-            total_blocks=self.kv.usable,
+            total_blocks=self.kv.blocks or UNLIMITED,
             block_size=self.kv.block_size,
             reserve_all=reserve_all,
         )
@@ -273,7 +275,7 @@ class Engine:
                     out.gaps.append(end - out.last_token_ns)
                     out.last_token_ns = end
                     out.output_tokens += 1
-                if r.produced == job.target or r.total == self.max_model_len:
+                if r.produced == job.target or r.total >= self.longest:
                     self._finish(job)
                     if record is not None:
                         record.finished.append(rid)
@@ -346,7 +348,9 @@ class Engine:
 
     def _shortage(self, r: Request) -> str:
         """Say why a request can never be served, or return nothing if it can."""
-        tokens = r.prompt_len + r.output_len - self.count_first_token
+        # The last token's keys and values are never needed. A first token that does not count
+        # makes one more.
+        tokens = min(r.prompt_len + r.output_len + (not self.count_first_token), self.longest) - 1
         need = blocks_for(tokens, self.kv.block_size)
         if need > self.kv.usable:
             return f"it needs {need} KV blocks and there are {self.kv.usable}"
@@ -410,12 +414,12 @@ class Engine:
         if self.on_stall == "record":
             if self.empty_steps and self.next is not None:
                 self.empty_steps = 0
-            stalled = self.empty_steps >= STALL_STEPS
+            stalled = self.empty_steps >= self.stall_steps
             self.outcome = "stalled" if stalled else self.outcome
             return stalled
-        if self.empty_steps >= STALL_STEPS:
+        if self.empty_steps >= self.stall_steps:
             detail = (
-                f"nothing was scheduled in {STALL_STEPS} steps in a row; "
+                f"nothing was scheduled in {self.stall_steps} steps in a row; "
                 "schedule something, or wait for the next arrival"
             )
             raise PlanError(self.view.step - 1, self._head(), "progress", detail)
@@ -474,6 +478,7 @@ def simulate(
     stamp_inside_step: bool = False,
     max_model_len: int | None = None,
     max_steps: int | None = None,
+    stall_steps: int = STALL_STEPS,
     arrivals_by_step: bool = False,
     on_done: Callable[[Record], None] | None = None,
 ) -> Result:
@@ -506,6 +511,8 @@ def simulate(
         A request ends when prompt and output reach this many tokens.
     max_steps : int or None
         Cut the run after so many steps.
+    stall_steps : int
+        Steps in a row with nothing scheduled, after which the run counts as stalled.
     arrivals_by_step : bool
         Read ``arrival_ns`` as the index of the step at which a request arrives.
     on_done : callable, optional

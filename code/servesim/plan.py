@@ -47,7 +47,7 @@ class View:
     running : list of Progress
         Requests in the batch, in the order in which they joined.
     free_blocks, total_blocks, block_size : int
-        KV blocks that nobody holds, all blocks, tokens in a block.
+        KV blocks that nobody holds, all blocks (a null block included), tokens in a block.
     reserve_all : bool
         True if a request gets all the blocks it will ever need when it joins (see `blocks_needed`).
     more_to_come : bool

@@ -8,12 +8,14 @@ from .chunked import Chunked
 from .continuous import Continuous
 from .naive import Naive
 from .static import Static
+from .vllm import VLLM
 
 BUILT_IN: dict[str, type[Policy]] = {
     "naive": Naive,
     "static": Static,
     "continuous": Continuous,
     "chunked": Chunked,
+    "vllm": VLLM,
 }
 
-__all__ = ["BUILT_IN", "Chunked", "Continuous", "Naive", "Policy", "Static"]
+__all__ = ["BUILT_IN", "VLLM", "Chunked", "Continuous", "Naive", "Policy", "Static"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import ClassVar
 
 from ..errors import InputError
@@ -37,8 +38,8 @@ class Policy:
         return f"{type(self).__name__}({told})"
 
 
-def at_least_one(**options: int | None) -> None:
-    """Check that options are whole numbers from 1 up; None passes as 'not set'.
+def at_least(least: int, **options: int | None) -> None:
+    """Check that options are whole numbers from `least` up; None passes as 'not set'.
 
     Raises
     ------
@@ -46,5 +47,18 @@ def at_least_one(**options: int | None) -> None:
         Naming the option and its value.
     """
     for name, value in options.items():
-        if value is not None and (type(value) is not int or value < 1):
-            raise InputError(f"{name} must be a whole number, 1 or more, not {value!r}")
+        if value is not None and (type(value) is not int or value < least):
+            raise InputError(f"{name} must be a whole number, {least} or more, not {value!r}")
+
+
+def one_of(known: Sequence[str], **options: str) -> None:
+    """Check that options have one of the known values.
+
+    Raises
+    ------
+    InputError
+        Naming the option, its value and the known ones.
+    """
+    for name, value in options.items():
+        if value not in known:
+            raise InputError(f"{name} must be {' or '.join(known)}, not {value!r}")

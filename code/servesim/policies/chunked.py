@@ -6,7 +6,7 @@ from itertools import chain
 
 from ..kv import UNLIMITED
 from ..plan import Plan, View
-from .base import Policy, at_least_one
+from .base import Policy, at_least
 from .continuous import admissible
 
 
@@ -39,7 +39,7 @@ class Chunked(Policy):
     ) -> None:
         if token_budget is None and chunk is None:
             token_budget = 512
-        at_least_one(token_budget=token_budget, chunk=chunk, max_running=max_running)
+        at_least(1, token_budget=token_budget, chunk=chunk, max_running=max_running)
         self.token_budget, self.chunk, self.max_running = token_budget, chunk, max_running
 
     def plan(self, view: View) -> Plan:

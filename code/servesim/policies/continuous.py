@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..plan import Plan, View, everything
 from ..request import Progress
-from .base import Policy, at_least_one
+from .base import Policy, at_least
 
 
 class Continuous(Policy):
@@ -34,7 +34,7 @@ class Continuous(Policy):
         prefill_alone: bool = False,
         wait_for_arrivals: bool = False,
     ) -> None:
-        at_least_one(max_running=max_running)
+        at_least(1, max_running=max_running)
         self.max_running = max_running
         self.prefill_alone = prefill_alone
         self.wait_for_arrivals = wait_for_arrivals

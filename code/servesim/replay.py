@@ -1,0 +1,146 @@
+"""Run the vllm policy on a recorded trace of vLLM's own scheduler, and print the same steps.
+
+The format ``vllm-sched-trace/1`` is described beside the traces. Its clock counts microseconds.
+The steps in a file are never read: they are what the policy has to reproduce.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .cost import Affine
+from .engine import simulate
+from .errors import InputError
+from .kv import KVCache
+from .metrics import Result
+from .policies import VLLM
+from .policies.vllm import RELEASES
+from .request import NS_PER_US, Request
+from .trace import StepRecord
+
+FORMAT = "vllm-sched-trace/1"
+
+
+def read(path: str | Path) -> Iterator[dict[str, Any]]:
+    """Yield the traces in a file: one for ``.json[.gz]``, one per line for ``.jsonl[.gz]``.
+
+    Raises
+    ------
+    InputError
+        Naming the file, and the line if one is to blame.
+    """
+    path = Path(path)
+    name = path.name.removesuffix(".gz")
+    if not name.endswith((".json", ".jsonl")):
+        raise InputError(f"{path}: a trace file ends in .json, .json.gz or .jsonl.gz")
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    lines = text.splitlines() if name.endswith(".jsonl") else [text]
+    found = False
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        found = True
+        where = f"{path}, line {number}" if len(lines) > 1 else str(path)
+        try:
+            trace = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where}: {error}") from None
+        if not isinstance(trace, dict) or trace.get("format", FORMAT) != FORMAT:
+            raise InputError(f"{where}: not a trace in the format {FORMAT}")
+        yield {**trace, "where": where}
+    if not found:
+        raise InputError(f"{path}: holds no trace")
+
+
+def replay(trace: dict[str, Any]) -> Result:
+    """Run the vllm policy on a trace's workload and settings.
+
+    Parameters
+    ----------
+    trace : dict
+        With ``vllm_version``, ``config``, ``effective``, ``arrivals`` and ``requests``.
+
+    Raises
+    ------
+    InputError
+        If a part is missing or not usable.
+    """
+    where = trace.get("where", "trace")
+    try:
+        return _replay(trace)
+    except KeyError as error:
+        raise InputError(f"{where}: {error} is missing") from None
+    except (TypeError, AttributeError, ValueError) as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _replay(trace: dict[str, Any]) -> Result:
+    asked = {**trace["config"], **trace["effective"]}
+    by_step = trace["arrivals"] == "arrival_step"
+    if trace["arrivals"] not in ("arrival_step", "arrival_us"):
+        raise InputError(f"arrivals are {trace['arrivals']!r}, not arrival_us or arrival_step")
+    if trace["vllm_version"] not in RELEASES:
+        known = ", ".join(RELEASES)
+        raise InputError(f"vllm_version is {trace['vllm_version']!r}; known are {known}")
+    requests = [
+        Request(rid, arrival if by_step else arrival * NS_PER_US, prompt, output, priority)
+        for rid, arrival, prompt, output, priority in trace["requests"]
+    ]
+    policy = VLLM(
+        max_num_batched_tokens=asked["max_num_batched_tokens"],
+        max_num_seqs=asked["max_num_seqs"],
+        long_prefill_token_threshold=asked["long_prefill_token_threshold"],
+        enable_chunked_prefill=asked["enable_chunked_prefill"],
+        policy=asked["policy"],
+        scheduler_reserve_full_isl=asked.get("scheduler_reserve_full_isl", False),
+        watermark=asked.get("watermark", 0.0),
+        release=trace["vllm_version"],
+    )
+    prices = Affine(
+        base_ms=asked["cost_base_us"] / 1000,
+        prefill_us=asked["cost_prefill_us"],
+        decode_us=asked["cost_decode_us"],
+    )
+    return simulate(
+        sorted(requests, key=lambda r: r.arrival_ns),
+        policy,
+        cost=prices,
+        kv=KVCache(asked["num_gpu_blocks"], asked["block_size"], null_block=True),
+        never_fits="try",
+        on_stall="record",
+        stall_steps=asked["stall_steps"],
+        max_steps=asked["max_steps"],
+        max_model_len=asked["max_model_len"],
+        arrivals_by_step=by_step,
+        record_steps=True,
+    )
+
+
+def steps(result: Result) -> list[dict[str, Any]]:
+    """Return the steps of a run as the trace format writes them."""
+    return [_step(record) for record in result.step_records]
+
+
+def _step(record: StepRecord) -> dict[str, Any]:
+    return {
+        "i": record.index,
+        "t": record.start_ns // NS_PER_US,
+        "c": record.cost_ns // NS_PER_US,
+        "a": record.arrived,
+        "s": [[s.id, s.tokens, int(s.sampled)] for s in record.scheduled],
+        "p": record.preempted,
+        "f": record.finished,
+        "b": list(record.free_blocks),
+        "k": [record.work.prefill_tokens, record.work.decodes],
+        "r": record.running,
+        "w": record.waiting,
+    }
