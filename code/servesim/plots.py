@@ -160,3 +160,44 @@ def lines(
     if len(ys) > 1:
         ax.legend()
     return ax
+
+
+@plot
+def theory(
+    x: Sequence[float],
+    runs: dict[str, Sequence[float]],
+    formulas: dict[str, Sequence[float]],
+    xlabel: str,
+    ylabel: str,
+    ax: Axes | None = None,
+    log: str = "",
+) -> Axes:
+    """Draw what runs gave as markers, and what a formula says as a line of the same colour.
+
+    Parameters
+    ----------
+    x : sequence of float
+        Common to all.
+    runs, formulas : dict of str to sequence of float
+        By label. A label without a formula has its markers joined by a thin dotted line.
+    xlabel, ylabel : str
+        With their units.
+    ax : Axes, optional
+    log : str
+        Axes to be logarithmic: "x" (to base 2), "y" or "xy".
+    """
+    ax = ax or axes()
+    for i, (label, y) in enumerate(runs.items()):
+        colour, marker = PALETTE[i % len(PALETTE)], "os^DPX"[i % 6]
+        joined = ":" if label not in formulas else ""
+        ax.plot(x, y, linestyle=joined, linewidth=1, color=colour, marker=marker, label=label)
+        if label in formulas:
+            ax.plot(x, formulas[label], color=colour, marker="", linestyle="-")
+    if "x" in log:
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(list(x), [f"{v:g}" for v in x])
+    if "y" in log:
+        ax.set_yscale("log")
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.legend()
+    return ax
