@@ -20,7 +20,6 @@ from .metrics import Result
 from .request import NS_PER_MS, NS_PER_S
 from .workload import Lengths
 
-
 # ---------------------------------------------------------------- requests: who arrives when
 
 _ARRIVALS_N = 32
@@ -63,14 +62,9 @@ def arrivals(rate: float = 1.0, cv: float = 2.5, lengths: str = "conversation") 
     timeline = svg.Timeline(unit="s", title="Who waits, who runs", width=680)
     lives = _arrivals_lives(result)
     for r in result.records:
-        first, last = r.first_token_ns or 0, r.last_token_ns or 0
-        timeline.row(
-            f"r{r.request.id}",
-            lives[r.request.id],
-            arrival=r.request.arrival_s,
-            first_token=first / NS_PER_S if last > first else None,
-        )
+        timeline.row(f"r{r.request.id}", lives[r.request.id], arrival=r.request.arrival_s)
     chart = svg.Chart("", "requests in the system", height=120, legend="top")
+    chart.hline(_ARRIVALS_PLACES, f"{_ARRIVALS_PLACES} places: above this line somebody waits")
     chart.step(f"gaps with cv {cv:g}", *_arrivals_in_system(result))
     if cv:
         chart.step("the same requests, evenly spaced", *_arrivals_in_system(even), ghost=True)
