@@ -35,12 +35,13 @@ class SupportsPlan(Protocol):
 class _Job:
     """A request in the system: what a policy may see, what it may not, and what to report."""
 
-    __slots__ = ("best", "progress", "record", "running", "target")
+    __slots__ = ("best", "final", "progress", "record", "running", "target")
 
-    def __init__(self, record: Record, target: int, tell_output: bool) -> None:
+    def __init__(self, record: Record, target: int, final: int, predicted: int | None) -> None:
         r = record.request
         self.record = record
         self.target = target  # tokens to sample before it is done
+        self.final = final  # tokens in the cache just before that
         self.running = False
         self.best = 0  # most tokens it ever had in the cache
         self.progress = Progress(
@@ -49,7 +50,7 @@ class _Job:
             r.prompt_len,
             r.priority,
             r.tenant,
-            predicted_output=target if tell_output else None,
+            predicted_output=predicted,
         )
 
 
@@ -117,7 +118,9 @@ class Engine:
         self.steps: list[StepRecord] = []
         self.outcome: Literal["completed", "stalled", "max_steps"] = "completed"
         self.iterations = self.preemptions = self.taken = 0
-        self.block_ns = self.running_ns = self.system_ns = 0
+        self.block_ns = self.token_ns = self.promised_ns = self.running_ns = self.system_ns = 0
+        self.cached = 0  # tokens in the cache now
+        self.promised = 0  # tokens that those who hold blocks will have at their end
         self.empty_steps = self.stale_steps = self.stale_tokens = 0
         self.arrived: list[int] = []  # since the last step, for its record
 
@@ -151,6 +154,8 @@ class Engine:
             kv=self.kv,
             peak_blocks=self.pool.peak,
             block_ns=self.block_ns,
+            token_ns=self.token_ns,
+            promised_ns=self.promised_ns,
             running_ns=self.running_ns,
             system_ns=self.system_ns,
             step_records=self.steps,
@@ -221,11 +226,7 @@ class Engine:
                 idle_slots=plan.idle_slots,
             )
         self.arrived = []
-        self.block_ns += price * self.pool.held
-        self.running_ns += price * len(running)
-
-        view.clock_ns = start + price
-        self.system_ns += price * len(self.jobs)
+        self._pass_time(price)
         self._give_tokens(plan, start, record)
         view.step += 1
         self.taken += 1
@@ -261,6 +262,7 @@ class Engine:
                 out.first_scheduled_ns = start
             prefilled += 0 if decoding else tokens
             r.computed += tokens
+            self.cached += tokens
             if r.computed > job.best:
                 job.best, advanced = r.computed, True
             sampled = r.computed == r.total
@@ -301,20 +303,35 @@ class Engine:
         """Put everyone who has arrived into the queue."""
         while self.next is not None and self._due(self.next):
             request = self.next
-            target = request.output_len + (not self.count_first_token)
             record = self.records[request.id] = Record(request)
             if self.never_fits == "reject" and self._shortage(request):
                 record.status = "rejected"
                 self._report(record)
             else:
-                job = _Job(record, target, self.tell_output)
-                self.jobs[request.id] = job
+                job = self.jobs[request.id] = self._job(record)
                 self.live[request.id] = job.progress
                 if not self.arrivals_by_step:  # it has been here since it arrived in mid-step
                     self.system_ns += self.view.clock_ns - request.arrival_ns
                 self.view.waiting.append(job.progress)
                 self.arrived.append(request.id)
             self._pull()
+
+    def _job(self, record: Record) -> _Job:
+        request = record.request
+        target = request.output_len + (not self.count_first_token)
+        predicted = None
+        if self.tell_output:
+            predict = getattr(self.policy, "predict", None)
+            predicted = predict(request.prompt_len, target) if predict else target
+        return _Job(record, target, self._final(request), predicted)
+
+    def _final(self, r: Request) -> int:
+        """Return the most tokens a request will have in the cache.
+
+        The last token's keys and values are never needed. A first token that does not count
+        makes one more.
+        """
+        return min(r.prompt_len + r.output_len + (not self.count_first_token), self.longest) - 1
 
     def _pull(self) -> None:
         """Look one request ahead."""
@@ -341,17 +358,20 @@ class Engine:
             self.view.step = max(self.view.step, self.next.arrival_ns)
             return
         gap = max(0, self.next.arrival_ns - self.view.clock_ns)
-        self.block_ns += gap * self.pool.held
-        self.running_ns += gap * len(self.view.running)
-        self.system_ns += gap * len(self.jobs)
-        self.view.clock_ns += gap
+        self._pass_time(gap)
+
+    def _pass_time(self, ns: int) -> None:
+        """Move the clock, and what is averaged over time."""
+        self.view.clock_ns += ns
+        self.block_ns += ns * self.pool.held
+        self.token_ns += ns * self.cached
+        self.promised_ns += ns * self.promised
+        self.running_ns += ns * len(self.view.running)
+        self.system_ns += ns * len(self.jobs)
 
     def _shortage(self, r: Request) -> str:
         """Say why a request can never be served, or return nothing if it can."""
-        # The last token's keys and values are never needed. A first token that does not count
-        # makes one more.
-        tokens = min(r.prompt_len + r.output_len + (not self.count_first_token), self.longest) - 1
-        need = blocks_for(tokens, self.kv.block_size)
+        need = blocks_for(self._final(r), self.kv.block_size)
         if need > self.kv.usable:
             return f"it needs {need} KV blocks and there are {self.kv.usable}"
         return ""
@@ -368,7 +388,7 @@ class Engine:
     def _preempt(self, ids: list[int]) -> None:
         for rid in ids:
             job = self.jobs[rid]
-            self.pool.give_back(job.progress)
+            self._release(job)
             job.progress.computed = 0
             job.progress.preemptions += 1
             job.record.preemptions += 1
@@ -385,6 +405,7 @@ class Engine:
             job = self.jobs[rid]
             if not job.running:
                 job.running = True
+                self.promised += job.final
                 self.view.running.append(job.progress)
                 joined += 1
         while joined and self.jobs[waiting[0].id].running:  # the usual case: from the head
@@ -396,10 +417,15 @@ class Engine:
             self.view.waiting = Queue(self.live[rid] for rid in plan.queue)
 
     def _finish(self, job: _Job) -> None:
-        self.pool.give_back(job.progress)
+        self._release(job)
         job.record.status = "finished"
         del self.jobs[job.progress.id], self.live[job.progress.id]
         self._report(job.record)
+
+    def _release(self, job: _Job) -> None:
+        self.pool.give_back(job.progress)
+        self.cached -= job.progress.computed
+        self.promised -= job.final
 
     def _report(self, record: Record) -> None:
         if self.on_done is not None:

@@ -241,9 +241,10 @@ class Result:
     kv : KVCache
     peak_blocks : int
         Most KV blocks held at once.
-    block_ns, running_ns, system_ns : int
-        Integrals over time of blocks held, of requests in the batch and of requests in the
-        system (waiting or running).
+    block_ns, token_ns, promised_ns, running_ns, system_ns : int
+        Integrals over time of: blocks held; tokens in the cache; tokens that those in the batch
+        will have in the cache at their end; requests in the batch; requests in the system
+        (waiting or running).
     step_records : list of StepRecord
         Every step, if `record_steps` was on.
     """
@@ -259,6 +260,8 @@ class Result:
     kv: KVCache
     peak_blocks: int
     block_ns: int
+    token_ns: int
+    promised_ns: int
     running_ns: int
     system_ns: int
     step_records: list[StepRecord] = field(default_factory=list)

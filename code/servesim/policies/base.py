@@ -21,6 +21,10 @@ class Policy:
     reserve_all : bool
         Declare True to give a request all the blocks it will ever need when it joins.
         Needs `knows_output_length`.
+
+    A policy that knows output lengths may also have a method
+    ``predict(prompt_len, output_len) -> int``: how many tokens it expects, which is then what
+    `Progress.predicted_output` says. Without it the prediction is exact.
     """
 
     knows_output_length: ClassVar[bool] = False
