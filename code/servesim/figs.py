@@ -12,12 +12,16 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from itertools import accumulate, pairwise
+from typing import Literal
 
-from . import policies, svg, trace, workload
+from . import cost, policies, svg, systems, trace, workload
 from .engine import simulate
 from .errors import InputError
+from .kv import KVCache
 from .metrics import Record, Result
+from .plan import Plan, View
 from .request import NS_PER_MS, NS_PER_S
 from .workload import Lengths
 
@@ -234,7 +238,7 @@ def static_waste(
 def _static_waste_run(batch_size: int, spread: int, rate: float) -> Result:
     """Serve the 16 requests in groups."""
     asked = workload.poisson(_STATIC_WASTE_N, rate, 512, 1, _STATIC_WASTE_SEED)
-    rng = random.Random(_STATIC_WASTE_SEED)
+    rng = random.Random(_STATIC_WASTE_SEED + 1)  # else long gaps would go with long outputs
     outputs = [_STATIC_WASTE_MEAN + round(spread * (2 * rng.random() - 1)) for _ in asked]
     requests = [replace(r, output_len=n) for r, n in zip(asked, outputs, strict=True)]
     return simulate(requests, policies.Static(batch_size), record_steps=True)
@@ -302,3 +306,119 @@ def _static_waste_table(
         cells = [*(t / NS_PER_S for t in times), max(lengths), tokens, slots - tokens, wasted]
         rows.append([name, *cells])
     return header, rows
+
+
+# ------------------------------------------- four modes: a published table at other prices
+
+_FOUR_MODES = ("naive", "static", "continuous", "chunked")
+_FOUR_MODES_PRICES: dict[str, cost.Cost] = {
+    "toy": cost.TOY,
+    "toy, static's own": cost.TOY_STATIC,
+    "OPT-13B on A100 (DistServe fit)": cost.OPT_13B_A100,
+    "OPT-13B on A100 (roofline)": cost.Roofline("opt-13b", "a100"),
+    "Llama-3-8B on H100 (roofline)": cost.Roofline("llama-3-8b", "h100"),
+}
+
+
+def four_modes(
+    prices: str = "toy",
+    kv_blocks: int = 1800,
+    rate: float = 40,
+    padding: str = "paid",
+    seed: int = 7,
+) -> svg.Figure:
+    """Draw the toy program's four modes under one price list and one memory for all of them.
+
+    Heights are relative to naive serving, so that price lists of different speed can be
+    compared; the table has the absolute numbers.
+
+    Parameters
+    ----------
+    prices : str
+        Name of a price list.
+    kv_blocks : int
+        KV blocks of 16 tokens.
+    rate : float
+        Mean arrivals per second; 40 with seed 7 is the toy program's workload.
+    padding : {"paid", "none"}
+        Whether static pays for padded prompts and for members that are done.
+    seed : int
+        Of the workload.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range, or there is no such price list or padding.
+    """
+    for value, known in ((prices, [*_FOUR_MODES_PRICES]), (padding, ["paid", "none"])):
+        if value not in known:
+            raise InputError(f"four_modes: no {value!r}; use one of {'; '.join(known)}")
+    requests = workload.poisson(60, rate, [128, 256, 512, 2048, 8192], (50, 300), seed)
+    static = policies.Static(16) if padding == "paid" else _FourModesUnpadded(16)
+    modes = (policies.Naive(), static, policies.Continuous(), policies.Chunked(chunk=512))
+    kv, price = KVCache(kv_blocks), _FOUR_MODES_PRICES[prices]
+    ours = [_four_modes_row(simulate(requests, mode, cost=price, kv=kv)) for mode in modes]
+    table = _four_modes_published()
+
+    panels = []
+    for i, (name, good) in enumerate(
+        (("Throughput", "high"), ("Mean TTFT", "low"), ("P99 ITL", "low"))
+    ):
+        x = svg.Axis(categories=_FOUR_MODES)
+        y = svg.Axis(f"times naive's ({good} is good)", "log" if i else "linear")
+        legend: Literal["top", "none"] = "none" if i else "top"
+        chart = svg.Chart(x, y, title=name, height=130, legend=legend)
+        chart.bars("this run", [float(f"{row[i] / ours[0][i]:.3g}") for row in ours])
+        chart.bars("published", [row[i] / table[0][i] for row in table], ghost=True)
+        panels.append(chart)
+
+    header = ["mode", "tokens/s", "TTFT (ms)", "P99 ITL (ms)"]
+    rows: list[list[str | int | float | None]] = [
+        [mode, *row, *old] for mode, row, old in zip(_FOUR_MODES, ours, table, strict=True)
+    ]
+    return svg.figure(
+        "four-modes",
+        *panels,
+        title="Four modes at one price list, beside the published table",
+        summary=f"{prices}, {kv_blocks:,} blocks, {rate:g} requests/s: {_four_modes_told(ours)}",
+        table=([*header, *(f"published {name}" for name in header[1:])], rows),
+    )
+
+
+class _FourModesUnpadded(policies.Static):
+    """Static batching that pays for real prompts and for unfinished members only."""
+
+    def plan(self, view: View) -> Plan:
+        plan = super().plan(view)
+        plan.padded_prompt = plan.idle_slots = 0
+        return plan
+
+
+def _four_modes_row(result: Result) -> tuple[float, float, float]:
+    """Return tokens/s, mean TTFT and P99 ITL in milliseconds."""
+    gap = result.itl_ms.percentile(99)
+    return result.throughput_tok_s or 0.0, result.ttft_ms.mean or 0.0, gap or 0.0
+
+
+@cache
+def _four_modes_published() -> list[tuple[float, float, float]]:
+    """Return the published table, computed by system A's own rules."""
+    modes = systems.toy_report()["modes"].values()
+    return [(m["throughput_tok_s"], m["mean_ttft_ms"], m["p99_itl_ms"]) for m in modes]
+
+
+def _four_modes_told(rows: list[tuple[float, float, float]]) -> str:
+    """Say in one sentence who wins, at which metric."""
+
+    def ms(value: float) -> str:
+        return f"{value / 1000:,.3g} s" if value >= 1000 else f"{value:.3g} ms"
+
+    naive, static, continuous, chunked = rows
+    return (
+        f"continuous makes {continuous[0]:,.0f} tokens/s, "
+        f"{continuous[0] / static[0]:.2f} times static's {static[0]:,.0f} and "
+        f"{continuous[0] / naive[0]:.2f} times naive's {naive[0]:,.0f}; mean TTFT is "
+        f"{ms(static[1])} with static, {ms(continuous[1])} with continuous and "
+        f"{ms(chunked[1])} with chunks; P99 ITL is {ms(static[2])}, {ms(continuous[2])} and "
+        f"{ms(chunked[2])}."
+    )
