@@ -68,15 +68,13 @@ class View:
         """Return how many blocks `request` must get before `tokens` more of its tokens can run.
 
         Under reserve-all that is everything at once when it joins: the prompt and every token
-        it will produce but the last, whose keys and values are never needed. On demand it is
-        what the tokens of this step need beyond what it holds.
+        it is predicted to produce but the last, whose keys and values are never needed. On
+        demand it is what the tokens of this step need beyond what it holds.
         """
+        whole = request.computed + tokens
         if self.reserve_all:
-            if request.blocks:
-                return 0
-            output = request.predicted_output or 1
-            return blocks_for(request.prompt_len + output - 1, self.block_size)
-        return max(0, blocks_for(request.computed + tokens, self.block_size) - request.blocks)
+            whole = max(whole, request.prompt_len + (request.predicted_output or 1) - 1)
+        return max(0, blocks_for(whole, self.block_size) - request.blocks)
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON-ready data."""
