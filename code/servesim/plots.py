@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .metrics import Distribution, Result
-from .request import NS_PER_S
+from .request import NS_PER_MS, NS_PER_S, Request
 from .svg import PALETTE
 from .trace import segments
 
@@ -114,8 +115,17 @@ def timeline(result: Result, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="time (s)", ylabel="request", yticks=list(order.values()))
     ax.set_yticklabels([f"r{rid}" for rid in order])
     ax.invert_yaxis()
-    ax.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=5)
+    _legend_below(ax, handles)
     return ax
+
+
+def _legend_below(ax: Axes, handles: Sequence[Any]) -> None:
+    """Put a legend under the x axis's label, however low the axes are."""
+    from matplotlib.transforms import ScaledTranslation
+
+    below = ax.transAxes + ScaledTranslation(0, -0.5, ax.figure.dpi_scale_trans)
+    where: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "bbox_transform": below}
+    ax.legend(handles=handles, ncols=5, frameon=False, **where)
 
 
 @plot
@@ -200,4 +210,68 @@ def theory(
         ax.set_yscale("log")
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.legend()
+    return ax
+
+
+@plot
+def arrivals(workloads: dict[str, Sequence[Request]], ax: Axes | None = None) -> Axes:
+    """Draw when requests arrive: one row of strokes per workload.
+
+    Parameters
+    ----------
+    workloads : dict of str to sequence of Request
+        By label, from top to bottom.
+    ax : Axes, optional
+    """
+    ax = ax or axes(height=0.9 + 0.55 * len(workloads))
+    times = [[r.arrival_s for r in requests] for requests in workloads.values()]
+    rows = range(len(workloads), 0, -1)
+    colours = [PALETTE[i % len(PALETTE)] for i in range(len(workloads))]
+    ax.eventplot(times, lineoffsets=list(rows), linelengths=0.7, linewidths=1.3, colors=colours)
+    ax.set(xlabel="time (s)")
+    ax.set_yticks(list(rows), list(workloads))
+    ax.grid(axis="y", visible=False)
+    return ax
+
+
+@plot
+def life(result: Result, request_id: int, ax: Axes | None = None) -> Axes:
+    """Draw one request from its arrival to its last token, with its latencies.
+
+    Parameters
+    ----------
+    result : Result
+        Of a run with ``record_steps=True``, in which the request was finished.
+    request_id : int
+    ax : Axes, optional
+    """
+    ax = ax or axes(height=3.1)
+    bars: dict[str, Any] = {}
+    record = next(r for r in result.records if r.request.id == request_id)
+    for s in segments(result):
+        if s.id == request_id:
+            colour, hatch = KIND_LOOKS[s.kind]
+            start, end = s.start_ns / NS_PER_MS, s.end_ns / NS_PER_MS
+            style: Any = {"color": colour, "hatch": hatch, "edgecolor": "white"}
+            bars[s.kind] = ax.barh(0, end - start, 0.5, left=start, label=s.kind, **style)
+    tokens = [t / NS_PER_MS for t in record.token_times_ns()]
+    look: Any = {"color": "white", "markeredgecolor": "black", "label": "token"}
+    dots = ax.plot(tokens, [0] * len(tokens), "o", **look)
+    arrival = record.request.arrival_ms
+    first_step = (record.first_scheduled_ns or 0) / NS_PER_MS
+    spans = [
+        ("queueing time", arrival, first_step, 0.6),
+        ("TTFT", arrival, tokens[0], -0.6),
+        ("first to last token", tokens[0], tokens[-1], -0.6),
+        ("E2E", arrival, tokens[-1], -1.2),
+        *(("ITL" if i == 0 else "", a, b, 0.6) for i, (a, b) in enumerate(pairwise(tokens))),
+    ]
+    for label, start, end, y in spans:
+        ax.annotate("", (end, y), (start, y), arrowprops={"arrowstyle": "|-|,widthA=.3,widthB=.3"})
+        ax.text((start + end) / 2, y + 0.12, label, ha="center")
+    rim = 0.04 * (tokens[-1] - arrival)
+    ax.set(xlabel="time (ms)", xlim=(arrival - rim, tokens[-1] + rim), ylim=(-1.5, 1.2))
+    ax.set_yticks([0], [f"r{request_id}"])
+    ax.grid(axis="y", visible=False)
+    _legend_below(ax, [*bars.values(), *dots])
     return ax
