@@ -7,6 +7,7 @@ from .base import Policy
 from .chunked import Chunked
 from .continuous import Continuous
 from .naive import Naive
+from .prefill_first import PrefillFirst
 from .static import Static
 from .vllm import VLLM
 
@@ -15,7 +16,17 @@ BUILT_IN: dict[str, type[Policy]] = {
     "static": Static,
     "continuous": Continuous,
     "chunked": Chunked,
+    "prefill_first": PrefillFirst,
     "vllm": VLLM,
 }
 
-__all__ = ["BUILT_IN", "VLLM", "Chunked", "Continuous", "Naive", "Policy", "Static"]
+__all__ = [
+    "BUILT_IN",
+    "VLLM",
+    "Chunked",
+    "Continuous",
+    "Naive",
+    "Policy",
+    "PrefillFirst",
+    "Static",
+]
