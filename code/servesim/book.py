@@ -6,7 +6,11 @@ goes on without them.
 
 from __future__ import annotations
 
+import inspect
+import textwrap
+
 from .compare import html_table, text_table
+from .errors import InputError
 
 
 class Told:
@@ -65,3 +69,41 @@ def table(rows: list[dict[str, object]], forms: dict[str, str] | None = None) ->
     header = list(rows[0])
     body = [[format(row[name], forms.get(name, "")) for name in header] for row in rows]
     return Table([header, *body])
+
+
+class Source:
+    """Lines of code, shown as they are."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+
+    def __repr__(self) -> str:
+        return self.code
+
+    def _repr_markdown_(self) -> str:
+        return f"```python\n{self.code}\n```"
+
+
+def source(thing: object, first: str = "", last: str = "") -> Source:
+    """Show the code of a function, method or class of this package, or some lines of it.
+
+    Parameters
+    ----------
+    thing : function, method or class
+    first, last : str
+        Text in the first and in the last line to show; from the start or to the end if empty.
+
+    Raises
+    ------
+    InputError
+        If no such line is there: the code has changed, and the page has to.
+    """
+    lines = textwrap.dedent(inspect.getsource(thing)).splitlines()  # type: ignore[arg-type]
+    start = next((i for i, line in enumerate(lines) if first in line), None)
+    stop = next((i for i, line in enumerate(lines) if last in line and i >= (start or 0)), None)
+    if start is None or stop is None:
+        missing = first if start is None else last
+        raise InputError(f"source: no line of {thing!r} holds {missing!r} (any more)")
+    shown = lines[start : stop + 1 if last else None]
+    name = f"{thing.__module__}.{thing.__qualname__}"  # type: ignore[attr-defined]
+    return Source(f"# {name}\n" + textwrap.dedent("\n".join(shown)))

@@ -1,7 +1,7 @@
 """Run the vllm policy on a recorded trace of vLLM's own scheduler, and print the same steps.
 
 The format ``vllm-sched-trace/1`` is described beside the traces. Its clock counts microseconds.
-The steps in a file are never read: they are what the policy has to reproduce.
+`replay` never reads the steps in a file: they are what the policy has to reproduce.
 """
 
 from __future__ import annotations
@@ -61,13 +61,15 @@ def read(path: str | Path) -> Iterator[dict[str, Any]]:
         raise InputError(f"{path}: holds no trace")
 
 
-def replay(trace: dict[str, Any]) -> Result:
+def replay(trace: dict[str, Any], policy: type[VLLM] = VLLM) -> Result:
     """Run the vllm policy on a trace's workload and settings.
 
     Parameters
     ----------
     trace : dict
         With ``vllm_version``, ``config``, ``effective``, ``arrivals`` and ``requests``.
+    policy : type
+        A subclass, to see what a changed rule does.
 
     Raises
     ------
@@ -76,14 +78,14 @@ def replay(trace: dict[str, Any]) -> Result:
     """
     where = trace.get("where", "trace")
     try:
-        return _replay(trace)
+        return _replay(trace, policy)
     except KeyError as error:
         raise InputError(f"{where}: {error} is missing") from None
     except (TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def _replay(trace: dict[str, Any]) -> Result:
+def _replay(trace: dict[str, Any], policy: type[VLLM]) -> Result:
     asked = {**trace["config"], **trace["effective"]}
     by_step = trace["arrivals"] == "arrival_step"
     if trace["arrivals"] not in ("arrival_step", "arrival_us"):
@@ -95,7 +97,7 @@ def _replay(trace: dict[str, Any]) -> Result:
         Request(rid, arrival if by_step else arrival * NS_PER_US, prompt, output, priority)
         for rid, arrival, prompt, output, priority in trace["requests"]
     ]
-    policy = VLLM(
+    scheduler = policy(
         max_num_batched_tokens=asked["max_num_batched_tokens"],
         max_num_seqs=asked["max_num_seqs"],
         long_prefill_token_threshold=asked["long_prefill_token_threshold"],
@@ -112,7 +114,7 @@ def _replay(trace: dict[str, Any]) -> Result:
     )
     return simulate(
         sorted(requests, key=lambda r: r.arrival_ns),
-        policy,
+        scheduler,
         cost=prices,
         kv=KVCache(asked["num_gpu_blocks"], asked["block_size"], null_block=True),
         never_fits="try",
@@ -128,6 +130,23 @@ def _replay(trace: dict[str, Any]) -> Result:
 def steps(result: Result) -> list[dict[str, Any]]:
     """Return the steps of a run as the trace format writes them."""
     return [_step(record) for record in result.step_records]
+
+
+def first_difference(result: Result, trace: dict[str, Any]) -> int | None:
+    """Return the place of the first step that is not as recorded, or None if all are equal.
+
+    Parameters
+    ----------
+    result : Result
+        Of `replay`.
+    trace : dict
+        With the ``steps`` that were recorded.
+    """
+    ours, theirs = steps(result), trace["steps"]
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+        if a != b:
+            return i
+    return None if len(ours) == len(theirs) else min(len(ours), len(theirs))
 
 
 def _step(record: StepRecord) -> dict[str, Any]:
