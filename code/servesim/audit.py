@@ -19,7 +19,8 @@ RULES = {
     "known": "only requests that have arrived and are not done can be scheduled",
     "once": "a request appears once",
     "tokens": "at least one token, and no more than are missing",
-    "blocks": "no more KV blocks than are free once the preempted have given theirs back",
+    "blocks": "no more KV blocks than are free once the preempted have given theirs back, and in "
+    "a contiguous cache no larger chunks than its holes",
     "preempted": "only running requests can be preempted, and not in the step that schedules them",
     "wait": "waiting needs something to come, and nothing scheduled beside it",
     "queue": "a reordered queue holds exactly the requests that still wait",
@@ -81,13 +82,13 @@ def check(view: View, plan: object, live: Mapping[int, Progress], running: Conta
         _check_wait(view, plan)
         return plan
 
-    free = view.free_blocks
+    room = view.room()
     thrown_out = set()
     for rid in plan.preempted:
         if type(rid) is not int or rid not in running or rid in thrown_out:
             raise PlanError(step, _id(rid), "preempted", f"{rid!r} is not running")
         thrown_out.add(rid)
-        free += live[rid].blocks
+        room.give(live[rid].blocks)
 
     seen = set()
     for item in plan.scheduled:
@@ -110,10 +111,9 @@ def check(view: View, plan: object, live: Mapping[int, Progress], running: Conta
             detail = f"{tokens} tokens are scheduled, {request.missing} are missing"
             raise PlanError(step, rid, "tokens", detail)
         need = view.blocks_needed(request, tokens)
-        if need > free:
-            detail = f"{need} blocks are needed for {tokens} tokens, {free} are free"
-            raise PlanError(step, rid, "blocks", detail)
-        free -= need
+        if not room.take(need):
+            detail = f"{need} blocks are needed for {tokens} tokens, {room.free} are free"
+            raise PlanError(step, rid, "blocks", detail + room.in_pieces)
 
     if plan.padded_prompt or plan.idle_slots:
         _check_padding(view, plan, live)

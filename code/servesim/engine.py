@@ -35,10 +35,13 @@ class SupportsPlan(Protocol):
 class _Job:
     """A request in the system: what a policy may see, what it may not, and what to report."""
 
-    __slots__ = ("best", "final", "progress", "record", "running", "target")
+    __slots__ = ("best", "claim", "final", "progress", "record", "running", "target")
 
-    def __init__(self, record: Record, target: int, final: int, predicted: int | None) -> None:
+    def __init__(
+        self, record: Record, target: int, final: int, claim: int, predicted: int | None
+    ) -> None:
         r = record.request
+        self.claim = claim  # tokens that it has reserved room for while it runs
         self.record = record
         self.target = target  # tokens to sample before it is done
         self.final = final  # tokens in the cache just before that
@@ -100,6 +103,11 @@ class Engine:
                 f"{type(policy).__name__} declares reserve_all, which needs "
                 "knows_output_length = True as well"
             )
+        if self.kv.contiguous and not reserve_all:
+            raise InputError(
+                f"{type(policy).__name__} buys blocks on demand, and a contiguous KV cache cannot "
+                "let a request grow: choose a policy that declares reserve_all"
+            )
 
         self.pool = self.kv.pool()
         self.view = View(
@@ -111,6 +119,7 @@ class Engine:
             total_blocks=self.kv.blocks or UNLIMITED,
             block_size=self.kv.block_size,
             reserve_all=reserve_all,
+            holes=self.pool.holes(),
         )
         self.jobs: dict[int, _Job] = {}  # in the system now
         self.live: dict[int, Progress] = {}  # the same, as far as a policy may see
@@ -118,9 +127,11 @@ class Engine:
         self.steps: list[StepRecord] = []
         self.outcome: Literal["completed", "stalled", "max_steps"] = "completed"
         self.iterations = self.preemptions = self.taken = 0
-        self.block_ns = self.token_ns = self.promised_ns = self.running_ns = self.system_ns = 0
+        self.block_ns = self.token_ns = self.promised_ns = self.claimed_ns = 0
+        self.running_ns = self.system_ns = 0
         self.cached = 0  # tokens in the cache now
         self.promised = 0  # tokens that those who hold blocks will have at their end
+        self.claimed = 0  # tokens that they have reserved room for
         self.empty_steps = self.stale_steps = self.stale_tokens = 0
         self.arrived: list[int] = []  # since the last step, for its record
 
@@ -141,6 +152,10 @@ class Engine:
         """Take steps until nothing is left, and return what happened."""
         while self.advance():
             pass
+        return self.result()
+
+    def result(self) -> Result:
+        """Return what has happened so far."""
         name = repr(self.policy) if _has_repr(self.policy) else type(self.policy).__name__
         return Result(
             policy=name,
@@ -156,6 +171,7 @@ class Engine:
             block_ns=self.block_ns,
             token_ns=self.token_ns,
             promised_ns=self.promised_ns,
+            claimed_ns=self.claimed_ns,
             running_ns=self.running_ns,
             system_ns=self.system_ns,
             step_records=self.steps,
@@ -174,12 +190,13 @@ class Engine:
             return False
 
         view = self.view
-        view.free_blocks = self.pool.free
+        view.free_blocks, view.holes = self.pool.free, self.pool.holes()
         view.more_to_come = self.next is not None
         self.iterations += 1
         waiting, running = len(view.waiting), view.running[:]
         answer = self._ask()
-        view.free_blocks = self.pool.free  # the policy may have counted down in it
+        # The policy may have counted down in these.
+        view.free_blocks, view.holes = self.pool.free, self.pool.holes()
         audit.check_view(view, waiting, running)
         plan = audit.check(view, answer, self.live, _Running(self.jobs))
         if plan.wait:
@@ -319,11 +336,22 @@ class Engine:
     def _job(self, record: Record) -> _Job:
         request = record.request
         target = request.output_len + (not self.count_first_token)
-        predicted = None
-        if self.tell_output:
-            predict = getattr(self.policy, "predict", None)
-            predicted = predict(request.prompt_len, target) if predict else target
-        return _Job(record, target, self._final(request), predicted)
+        predicted, claim = self._prediction(request), self._claim(request)
+        return _Job(record, target, self._final(request), claim, predicted)
+
+    def _prediction(self, r: Request) -> int | None:
+        """Return how many tokens a policy that may know it expects of a request."""
+        if not self.tell_output:
+            return None
+        target = r.output_len + (not self.count_first_token)
+        predict = getattr(self.policy, "predict", None)
+        return int(predict(r.prompt_len, target)) if predict else target
+
+    def _claim(self, r: Request) -> int:
+        """Return how many tokens a request reserves room for; 0 if it buys on demand."""
+        if not self.view.reserve_all:
+            return 0
+        return r.prompt_len + (self._prediction(r) or 1) - 1
 
     def _final(self, r: Request) -> int:
         """Return the most tokens a request will have in the cache.
@@ -366,14 +394,16 @@ class Engine:
         self.block_ns += ns * self.pool.held
         self.token_ns += ns * self.cached
         self.promised_ns += ns * self.promised
+        self.claimed_ns += ns * self.claimed
         self.running_ns += ns * len(self.view.running)
         self.system_ns += ns * len(self.jobs)
 
     def _shortage(self, r: Request) -> str:
         """Say why a request can never be served, or return nothing if it can."""
-        need = blocks_for(self._final(r), self.kv.block_size)
-        if need > self.kv.usable:
-            return f"it needs {need} KV blocks and there are {self.kv.usable}"
+        need = blocks_for(max(self._final(r), self._claim(r)), self.kv.block_size)
+        if need > self.kv.largest:
+            side_by_side = " side by side" if self.kv.contiguous else ""
+            return f"it needs {need} KV blocks and there are {self.kv.largest}{side_by_side}"
         return ""
 
     def _check_fits(self, request: object) -> None:
@@ -406,6 +436,7 @@ class Engine:
             if not job.running:
                 job.running = True
                 self.promised += job.final
+                self.claimed += job.claim
                 self.view.running.append(job.progress)
                 joined += 1
         while joined and self.jobs[waiting[0].id].running:  # the usual case: from the head
@@ -426,6 +457,7 @@ class Engine:
         self.pool.give_back(job.progress)
         self.cached -= job.progress.computed
         self.promised -= job.final
+        self.claimed -= job.claim
 
     def _report(self, record: Record) -> None:
         if self.on_done is not None:

@@ -1,7 +1,8 @@
 """The KV cache as a pool of blocks: who holds how many, and how many are free.
 
-A pool only counts. Blocks are interchangeable (that is the point of paging), so which block is
-whose matters to a picture, not to a schedule.
+With paging a pool only counts. Blocks are interchangeable (that is the point of it), so which
+block is whose matters to a picture, not to a schedule. Without paging a request's blocks must be
+neighbours, and it does matter: a buddy allocator finds a place for them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ def blocks_for(tokens: int, block_size: int) -> int:
     return -(-tokens // block_size)
 
 
+def power_of_two(blocks: int) -> int:
+    """Return the smallest power of two that is not below `blocks` (1 or more)."""
+    return 1 << (blocks - 1).bit_length()
+
+
 @dataclass(frozen=True, slots=True)
 class KVCache:
     """How much KV memory the server has.
@@ -32,16 +38,20 @@ class KVCache:
         Tokens in a block.
     null_block : bool
         If True one of the blocks is a placeholder that no request can hold, as in vLLM.
+    contiguous : bool
+        If True the blocks of a request must be neighbours: they are cut out in chunks of a
+        power of two by a buddy allocator. Without it (paging) any free blocks will do.
 
     Raises
     ------
     InputError
-        If a number is not positive.
+        If a number is not positive, or a contiguous cache has no limit.
     """
 
     blocks: int | None = None
     block_size: int = 16
     null_block: bool = False
+    contiguous: bool = False
 
     def __post_init__(self) -> None:
         if self.blocks is not None and (type(self.blocks) is not int or self.blocks < 1):
@@ -54,6 +64,8 @@ class KVCache:
                 f"KVCache: block_size must be a whole number of tokens, 1 or more, "
                 f"not {self.block_size!r}"
             )
+        if self.contiguous and (self.blocks is None or self.usable < 1):
+            raise InputError("KVCache: a contiguous cache needs a number of blocks to cut up")
 
     @property
     def usable(self) -> int:
@@ -62,9 +74,15 @@ class KVCache:
             return UNLIMITED
         return self.blocks - self.null_block
 
+    @property
+    def largest(self) -> int:
+        """Most blocks that one request can hold."""
+        return 1 << (self.usable.bit_length() - 1) if self.contiguous else self.usable
+
     def pool(self) -> BlockPool:
         """Return an empty pool of this size."""
-        return BlockPool(self.usable, self.block_size)
+        kind = BuddyPool if self.contiguous else BlockPool
+        return kind(self.usable, self.block_size)
 
 
 class BlockPool:
@@ -92,6 +110,10 @@ class BlockPool:
         """Blocks in use."""
         return self.size - self.free
 
+    def holes(self) -> list[int] | None:
+        """Return the sizes of the free chunks, largest first; None if any free block will do."""
+        return None
+
     def take(self, owner: Progress, blocks: int) -> None:
         """Hand `blocks` free blocks to `owner`.
 
@@ -110,3 +132,124 @@ class BlockPool:
         """Take back all blocks that `owner` holds."""
         self.free += owner.blocks
         owner.blocks = 0
+
+
+class BuddyPool(BlockPool):
+    """A pool that hands out chunks: 2, 4, 8, ... neighbouring blocks, by Knuth's buddy system.
+
+    A chunk that is too large is halved until it fits; two free halves of one chunk (buddies) are
+    put together again. Of the chunks that are large enough the smallest is taken, and of equal
+    ones the first. A size that is no power of two is cut into the powers it is the sum of.
+    """
+
+    __slots__ = ("_free", "_place")
+
+    def __init__(self, size: int, block_size: int) -> None:
+        super().__init__(size, block_size)
+        self._free: dict[int, set[int]] = {}  # where the free chunks of each size start
+        self._place: dict[int, int] = {}  # where each request's chunk starts, by id
+        start = 0
+        for bit in reversed(range(size.bit_length())):
+            if size & (1 << bit):
+                self._free[1 << bit] = {start}
+                start += 1 << bit
+
+    def holes(self) -> list[int]:
+        """Return the sizes of the free chunks, largest first."""
+        return [size for size in sorted(self._free, reverse=True) for _ in self._free[size]]
+
+    def chunk(self, owner: Progress) -> range:
+        """Return the blocks that `owner` holds; an empty range if it holds none."""
+        start = self._place.get(owner.id, 0)
+        return range(start, start + owner.blocks)
+
+    def take(self, owner: Progress, blocks: int) -> None:
+        """Hand `owner` a chunk of `blocks` blocks, a power of two; 0 leaves it what it has.
+
+        One that already holds a chunk has outgrown it and moves: it gets the new one first.
+
+        Raises
+        ------
+        ValueError
+            If no hole is large enough, or the number is no power of two.
+        """
+        if not blocks:
+            return
+        size = min((s for s in self._free if s >= blocks), default=0)
+        if not size or blocks != power_of_two(blocks):
+            raise ValueError(f"request {owner.id} takes {blocks} blocks, holes are {self.holes()}")
+        start = min(self._free[size])
+        self._remove(start, size)
+        while size > blocks:
+            size //= 2
+            self._free.setdefault(size, set()).add(start + size)
+        self.free -= blocks
+        self.peak = max(self.peak, self.size - self.free)
+        self.give_back(owner)
+        self._place[owner.id], owner.blocks = start, blocks
+
+    def give_back(self, owner: Progress) -> None:
+        """Take back the chunk that `owner` holds, and join it with its buddies if they are free."""
+        size, owner.blocks = owner.blocks, 0
+        if not size:
+            return
+        self.free += size
+        start = self._place.pop(owner.id)
+        while (buddy := start ^ size) in self._free.get(size, ()):
+            self._remove(buddy, size)
+            start, size = min(start, buddy), 2 * size
+        self._free.setdefault(size, set()).add(start)
+
+    def _remove(self, start: int, size: int) -> None:
+        self._free[size].remove(start)
+        if not self._free[size]:
+            del self._free[size]
+
+
+class Room:
+    """What is left of a cache while a plan is made: free blocks, and where there are holes.
+
+    Attributes
+    ----------
+    free : int
+    holes : list of int or None
+        As in `View`.
+    """
+
+    __slots__ = ("free", "holes")
+
+    def __init__(self, free: int, holes: list[int] | None = None) -> None:
+        self.free = free
+        self.holes = None if holes is None else holes[:]
+
+    def take(self, blocks: int) -> bool:
+        """Take `blocks` blocks and return True, or return False if they cannot be had.
+
+        A contiguous cache gives them from its smallest hole that is large enough, as the pool
+        will.
+        """
+        if blocks > self.free:
+            return False
+        if blocks and self.holes is not None:
+            hole = min((h for h in self.holes if h >= blocks), default=0)
+            if not hole:
+                return False
+            self.holes.remove(hole)
+            while hole > blocks:
+                hole //= 2
+                self.holes.append(hole)
+        self.free -= blocks
+        return True
+
+    def give(self, blocks: int) -> None:
+        """Count blocks as given back; a chunk becomes a hole of its own, not joined with others."""
+        self.free += blocks
+        if blocks and self.holes is not None:
+            self.holes.append(blocks)
+
+    @property
+    def in_pieces(self) -> str:
+        """Say how large the largest hole is, for messages; nothing if there are no holes."""
+        if self.holes is None:
+            return ""
+        return f", the largest hole is {max(self.holes, default=0)}"

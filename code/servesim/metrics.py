@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .errors import InputError
 from .request import NS_PER_MS, NS_PER_S, Request
@@ -220,6 +220,30 @@ SLO_PRESETS = {
 """P99 limits of MLPerf Inference's server scenario (MLCommons rules)."""
 
 
+class KVSplit(NamedTuple):
+    """What fills the KV cache, in percent of it; the five parts add up to 100.
+
+    Attributes
+    ----------
+    tokens : float
+        Token states: keys and values of tokens that were computed.
+    later : float
+        Reserved for tokens that will still come. Does not exist on demand.
+    unused : float
+        Reserved, and never needed: the reservation was longer than the output.
+    rounding : float
+        What rounding up adds: the rest of the last block or, in a contiguous cache, of a chunk.
+    free : float
+        Held by nobody: in holes that are too small for the next one, or not asked for.
+    """
+
+    tokens: float
+    later: float
+    unused: float
+    rounding: float
+    free: float
+
+
 @dataclass
 class Result:
     """What a run gave: one record per request, and totals.
@@ -241,10 +265,10 @@ class Result:
     kv : KVCache
     peak_blocks : int
         Most KV blocks held at once.
-    block_ns, token_ns, promised_ns, running_ns, system_ns : int
+    block_ns, token_ns, promised_ns, claimed_ns, running_ns, system_ns : int
         Integrals over time of: blocks held; tokens in the cache; tokens that those in the batch
-        will have in the cache at their end; requests in the batch; requests in the system
-        (waiting or running).
+        will have in the cache at their end; tokens that they reserved room for when they joined
+        (0 on demand); requests in the batch; requests in the system (waiting or running).
     step_records : list of StepRecord
         Every step, if `record_steps` was on.
     """
@@ -262,6 +286,7 @@ class Result:
     block_ns: int
     token_ns: int
     promised_ns: int
+    claimed_ns: int
     running_ns: int
     system_ns: int
     step_records: list[StepRecord] = field(default_factory=list)
@@ -357,6 +382,35 @@ class Result:
     def mean_blocks(self) -> float:
         """KV blocks held, averaged over time."""
         return self.block_ns / span if (span := self.end_ns - self.start_ns) else 0.0
+
+    def kv_split(self, since: Result | None = None) -> KVSplit:
+        """Return what filled the KV cache, averaged over time.
+
+        Parameters
+        ----------
+        since : Result, optional
+            An earlier result of the same run (`Engine.result`): the average is over the time
+            from there on. Without it, from the first arrival.
+
+        Raises
+        ------
+        InputError
+            If the cache has no limit, or no time has passed.
+        """
+        start = self.start_ns if since is None else since.end_ns
+        if self.kv.blocks is None or self.end_ns <= start:
+            raise InputError("kv_split needs a KV cache with a limit, and some time to average")
+        blocks, tokens, promised, claimed = (
+            getattr(self, name) - (getattr(since, name) if since else 0)
+            for name in ("block_ns", "token_ns", "promised_ns", "claimed_ns")
+        )
+        whole = self.kv.usable * self.kv.block_size * (self.end_ns - start)
+        held = blocks * self.kv.block_size
+        # On demand nothing is claimed; a claim that was too small is bought up to the need.
+        later = min(promised, held) - tokens if claimed else 0
+        unused = max(0, min(claimed, held) - tokens - later)
+        parts = (tokens, later, unused, held - tokens - later - unused, whole - held)
+        return KVSplit(*(100 * part / whole for part in parts))
 
     def summary(self, slo: SLO | None = None) -> dict[str, Any]:
         """Return one row of figures, ready for JSON.

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, SupportsIndex, overload
 
-from .kv import blocks_for
+from .kv import Room, blocks_for, power_of_two
 from .request import Progress
 
 
@@ -52,6 +52,9 @@ class View:
         True if a request gets all the blocks it will ever need when it joins (see `blocks_needed`).
     more_to_come : bool
         True if requests will still arrive.
+    holes : list of int or None
+        Sizes of the free chunks, if the blocks of a request must be neighbours; None if any free
+        blocks will do (paging).
     """
 
     clock_ns: int
@@ -63,18 +66,27 @@ class View:
     block_size: int
     reserve_all: bool = False
     more_to_come: bool = False
+    holes: list[int] | None = None
+
+    def room(self) -> Room:
+        """Return the free blocks as something to take from while planning."""
+        return Room(self.free_blocks, self.holes)
 
     def blocks_needed(self, request: Progress, tokens: int) -> int:
         """Return how many blocks `request` must get before `tokens` more of its tokens can run.
 
         Under reserve-all that is everything at once when it joins: the prompt and every token
         it is predicted to produce but the last, whose keys and values are never needed. On
-        demand it is what the tokens of this step need beyond what it holds.
+        demand it is what the tokens of this step need beyond what it holds. In a contiguous
+        cache it is a whole new chunk, a power of two, if it holds none or has outgrown its own.
         """
         whole = request.computed + tokens
         if self.reserve_all:
             whole = max(whole, request.prompt_len + (request.predicted_output or 1) - 1)
-        return max(0, blocks_for(whole, self.block_size) - request.blocks)
+        blocks = blocks_for(whole, self.block_size)
+        if self.holes is not None:
+            return power_of_two(blocks) if blocks > request.blocks else 0
+        return max(0, blocks - request.blocks)
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON-ready data."""

@@ -7,6 +7,7 @@ from .base import Policy
 from .chunked import Chunked
 from .continuous import Continuous
 from .naive import Naive
+from .orca import Orca
 from .prefill_first import PrefillFirst
 from .static import Static
 from .vllm import VLLM
@@ -17,6 +18,7 @@ BUILT_IN: dict[str, type[Policy]] = {
     "continuous": Continuous,
     "chunked": Chunked,
     "prefill_first": PrefillFirst,
+    "orca": Orca,
     "vllm": VLLM,
 }
 
@@ -26,6 +28,7 @@ __all__ = [
     "Chunked",
     "Continuous",
     "Naive",
+    "Orca",
     "Policy",
     "PrefillFirst",
     "Static",

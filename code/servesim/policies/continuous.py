@@ -58,15 +58,14 @@ def admissible(view: View, max_running: int | None, reasons: dict[int, str]) -> 
     The first that does not fit blocks those behind it: first come, first served. Why it stays
     is noted in `reasons`.
     """
-    free, places = view.free_blocks, len(view.running)
+    room, places = view.room(), len(view.running)
     for r in view.waiting:
         if places == max_running:
             reasons[r.id] = f"r{r.id} waits: all {max_running} places are taken"
             return
         need = view.blocks_needed(r, r.missing)
-        if need > free:
-            reasons[r.id] = f"r{r.id} waits: needs {need} blocks, {free} free"
+        if not room.take(need):
+            reasons[r.id] = f"r{r.id} waits: needs {need} blocks, {room.free} free{room.in_pieces}"
             return
-        free -= need
         places += 1
         yield r

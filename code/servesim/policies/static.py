@@ -45,10 +45,9 @@ class Static(Policy):
     def next_group(self, view: View) -> list[Progress]:
         """Return the head of the queue, as far as batch size and KV cache allow."""
         group: list[Progress] = []
-        free = view.free_blocks
+        room = view.room()
         for r in view.waiting[: self.batch_size]:
-            free -= view.blocks_needed(r, r.missing)
-            if free < 0:
+            if not room.take(view.blocks_needed(r, r.missing)):
                 break
             group.append(r)
         return group
