@@ -85,6 +85,9 @@ def axes(width: float = 7.0, height: float = 3.5) -> Axes:
         "font.size": 11,
         "legend.frameon": False,
     }
+    # A notebook's backend sets itself up when first asked for. Inside the context what it sets
+    # would be undone, and every figure after the first would not be shown.
+    plt.draw_if_interactive()  # type: ignore[no-untyped-call]
     with plt.rc_context(style):
         _, ax = plt.subplots(figsize=(width, height), layout="constrained")
     return ax
