@@ -366,7 +366,8 @@ def four_modes(
         (("Throughput", "high"), ("Mean TTFT", "low"), ("P99 ITL", "low"))
     ):
         x = svg.Axis(categories=_FOUR_MODES)
-        y = svg.Axis(f"times naive's ({good} is good)", "log" if i else "linear")
+        kind: svg.ScaleKind = "log" if i else "linear"
+        y = svg.Axis(f"times naive's, {kind} scale ({good} is good)", kind)
         legend: Literal["top", "none"] = "none" if i else "top"
         chart = svg.Chart(x, y, title=name, height=130, legend=legend)
         chart.bars("this run", [float(f"{row[i] / ours[0][i]:.3g}") for row in ours])
