@@ -185,14 +185,14 @@ def theory(
     ax: Axes | None = None,
     log: str = "",
 ) -> Axes:
-    """Draw what runs gave as markers, and what a formula says as a line of the same colour.
+    """Draw what runs gave as dotted markers, and a formula as a plain line of the same colour.
 
     Parameters
     ----------
     x : sequence of float
         Common to all.
     runs, formulas : dict of str to sequence of float
-        By label. A label without a formula has its markers joined by a thin dotted line.
+        By label. Not every run needs a formula.
     xlabel, ylabel : str
         With their units.
     ax : Axes, optional
@@ -202,8 +202,7 @@ def theory(
     ax = ax or axes()
     for i, (label, y) in enumerate(runs.items()):
         colour, marker = PALETTE[i % len(PALETTE)], "os^DPX"[i % 6]
-        joined = ":" if label not in formulas else ""
-        ax.plot(x, y, linestyle=joined, linewidth=1, color=colour, marker=marker, label=label)
+        ax.plot(x, y, linestyle=":", linewidth=1, color=colour, marker=marker, label=label)
         if label in formulas:
             ax.plot(x, formulas[label], color=colour, marker="", linestyle="-")
     if "x" in log:
