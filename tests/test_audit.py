@@ -1,0 +1,359 @@
+"""Every rule of the audit stops the policy that breaks it, with step, request and rule."""
+
+import pickle
+
+import pytest
+
+import servesim as ss
+from servesim.audit import RULES
+from servesim.plan import everything
+
+THREE = [ss.Request(i, 0, 10, 3) for i in range(3)]
+
+
+def policy(plan, **declared):
+    """Make a policy out of a function of the view."""
+    return type("Faulty", (), {"plan": lambda self, view: plan(view), **declared})()
+
+
+def stopped(plan, requests=THREE, declared=None, **options):
+    """Return the PlanError that ends a run under a policy."""
+    with pytest.raises(ss.PlanError) as caught:
+        ss.simulate(requests, policy(plan, **(declared or {})), **options)
+    error = caught.value
+    assert error.rule in RULES
+    assert f"step {error.step}" in str(error)
+    assert f"rule '{error.rule}'" in str(error)
+    assert error.detail in str(error)
+    if error.request is not None:
+        assert f"request {error.request}," in str(error)
+    assert "\n" not in str(error)
+    return error
+
+
+def broken(error):
+    return error.step, error.request, error.rule
+
+
+def everybody(view):
+    return ss.Plan(everything([*view.running, *view.waiting]))
+
+
+def later(plan, step):
+    """Behave until a step, then do wrong."""
+    return lambda view: plan(view) if view.step == step else everybody(view)
+
+
+# --- what is not a plan
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        [(0, 10)],
+        {"scheduled": []},
+        ss.Plan,
+        ss.Plan(scheduled=None),
+        ss.Plan(scheduled={0: 10}),
+        ss.Plan(scheduled=[0]),
+        ss.Plan(scheduled=[(0, 10, 1)]),
+        ss.Plan(scheduled=["0"]),
+        ss.Plan(preempted=None),
+        ss.Plan(preempted=0),
+        ss.Plan([(0, 10)], queue=1),
+        ss.Plan([(0, 10)], reasons=None),
+        ss.Plan(wait=1),
+        ss.Plan(wait="no"),
+        ss.Plan([(0, 10)], repeatable="yes"),
+    ],
+    ids=repr,
+)
+def test_what_is_not_a_plan(answer):
+    assert broken(stopped(lambda view: answer)) == (0, None, "plan")
+
+
+@pytest.mark.parametrize("tokens", [True, 1.0, "1", None, 10.5, float("nan")])
+def test_tokens_are_whole_numbers(tokens):
+    assert broken(stopped(lambda view: ss.Plan([(0, tokens)]))) == (0, 0, "plan")
+
+
+@pytest.mark.parametrize("rid", [False, 0.0, "0", None, [0]])
+def test_ids_are_whole_numbers(rid):
+    assert broken(stopped(lambda view: ss.Plan([(rid, 1)]))) == (0, None, "plan")
+
+
+# --- who may be scheduled
+
+
+@pytest.mark.parametrize("rid", [3, -1, 10**30])
+def test_an_unknown_request(rid):
+    assert broken(stopped(lambda view: ss.Plan([(rid, 1)]))) == (0, rid, "known")
+
+
+def test_a_request_that_has_not_arrived():
+    requests = [ss.Request(0, 0, 10, 3), ss.Request(1, 10**15, 10, 3)]
+    assert broken(stopped(lambda view: ss.Plan([(1, 1)]), requests)) == (0, 1, "known")
+
+
+def test_a_request_that_is_done():
+    requests = [ss.Request(0, 0, 10, 1), ss.Request(1, 0, 10, 9)]
+    error = stopped(later(lambda view: ss.Plan([(0, 1)]), step=2), requests)
+    assert broken(error) == (2, 0, "known")
+
+
+def test_a_request_scheduled_twice():
+    assert broken(stopped(lambda view: ss.Plan([(1, 4), (2, 1), (1, 4)]))) == (0, 1, "once")
+
+
+@pytest.mark.parametrize("tokens", [0, -1, 11, 10**30])
+def test_no_tokens_or_more_than_are_missing(tokens):
+    error = stopped(lambda view: ss.Plan([(0, 10), (2, tokens)]))
+    assert broken(error) == (0, 2, "tokens")
+    assert "10 are missing" in error.detail
+
+
+def test_two_decodes_at_once():
+    error = stopped(later(lambda view: ss.Plan([(1, 2)]), step=1))
+    assert broken(error) == (1, 1, "tokens")
+
+
+# --- blocks
+
+
+def test_more_blocks_than_are_free():
+    error = stopped(everybody, kv=ss.KVCache(blocks=2, block_size=16))
+    assert broken(error) == (0, 2, "blocks")
+    assert "1 blocks are needed for 10 tokens, 0 are free" in error.detail
+
+
+def test_a_decode_that_needs_a_block_too_many():
+    requests = [ss.Request(i, 0, 16, 3) for i in range(2)]
+    error = stopped(everybody, requests, kv=ss.KVCache(blocks=3, block_size=16))
+    assert broken(error) == (1, 1, "blocks")
+
+
+def test_more_reserved_blocks_than_are_free():
+    error = stopped(
+        everybody,
+        declared={"knows_output_length": True, "reserve_all": True},
+        kv=ss.KVCache(blocks=5, block_size=4),  # 12 tokens each: 3 blocks
+    )
+    assert broken(error) == (0, 1, "blocks")
+
+
+def test_making_blocks_up_in_the_view_does_not_help():
+    def forge(view):
+        view.free_blocks = 1000
+        return everybody(view)
+
+    error = stopped(forge, kv=ss.KVCache(blocks=2, block_size=16))
+    assert broken(error) == (0, 2, "blocks")
+
+
+def test_blocks_of_the_preempted_can_be_given_to_others():
+    def swap(view):
+        if view.step == 1:
+            return ss.Plan(everything(view.waiting), preempted=[view.running[0].id])
+        return ss.Plan(everything(view.running or view.waiting[:1]))
+
+    result = ss.simulate(THREE[:2], policy(swap), kv=ss.KVCache(1, 16))
+    assert result.preemptions == 1
+    assert len(result.finished) == 2
+
+
+# --- preemption
+
+
+@pytest.mark.parametrize("rid", [0, 7, "0", None, [0], True])
+def test_preempting_who_does_not_run(rid):
+    error = stopped(lambda view: ss.Plan(preempted=[rid]))
+    assert broken(error) == (0, rid if type(rid) is int else None, "preempted")
+
+
+def test_preempting_twice_in_one_step():
+    error = stopped(later(lambda view: ss.Plan(preempted=[1, 1]), step=1))
+    assert broken(error) == (1, 1, "preempted")
+
+
+def test_preempting_and_scheduling_in_one_step():
+    error = stopped(later(lambda view: ss.Plan([(1, 1)], preempted=[1]), step=1))
+    assert broken(error) == (1, 1, "preempted")
+
+
+# --- waiting
+
+
+def test_waiting_with_nothing_to_come():
+    error = stopped(lambda view: ss.Plan(wait=True))
+    assert broken(error) == (0, None, "wait")
+
+
+@pytest.mark.parametrize(
+    "extra", [{"scheduled": [(0, 1)]}, {"preempted": [0]}], ids=["schedule", "preempt"]
+)
+def test_waiting_and_working_at_once(extra):
+    requests = [*THREE, ss.Request(9, 10**15, 1, 1)]
+    error = stopped(later(lambda view: ss.Plan(wait=True, **extra), step=1), requests)
+    assert broken(error) == (1, None, "wait")
+
+
+# --- the queue and padding
+
+
+@pytest.mark.parametrize(
+    "queue", [[], [1], [1, 1], [1, 2, 2], [1, 2, 0], [1, 3], ["1", 2], [1.0, 2], [[1], 2]], ids=repr
+)
+def test_a_queue_that_loses_doubles_or_invents(queue):
+    assert broken(stopped(lambda view: ss.Plan([(0, 10)], queue=queue))) == (0, None, "queue")
+
+
+def test_a_reordered_queue_is_kept():
+    def last_first(view):
+        order = sorted((r.id for r in view.waiting), reverse=True)
+        if view.running:
+            return ss.Plan(everything(view.running), queue=order)
+        return ss.Plan([(order[0], 10)], queue=order[1:])
+
+    result = ss.simulate(THREE, policy(last_first), record_steps=True)
+    assert [s.scheduled[0].id for s in result.step_records[::3]] == [2, 1, 0]
+    assert result.step_records[0].waiting == [1, 0]
+
+
+@pytest.mark.parametrize("field", ["padded_prompt", "idle_slots"])
+@pytest.mark.parametrize("value", [-1, 1.5, "3"])
+def test_padding_is_a_whole_number(field, value):
+    error = stopped(lambda view: ss.Plan([(0, 10)], **{field: value}))
+    assert broken(error) == (0, None, "padding")
+
+
+def test_padding_shorter_than_a_prompt():
+    error = stopped(lambda view: ss.Plan([(0, 10)], padded_prompt=9))
+    assert broken(error) == (0, 0, "padding")
+
+
+# --- the view
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda view: view.waiting.popleft(),
+        lambda view: view.waiting.clear(),
+        lambda view: view.running.append(view.waiting[0]),
+    ],
+)
+def test_changing_the_view_instead_of_planning(change):
+    def meddle(view):
+        change(view)
+        return ss.Plan([(0, 10)])
+
+    assert broken(stopped(meddle)) == (0, None, "view")
+
+
+def test_sorting_the_batch_in_place():
+    def meddle(view):
+        view.running.sort(key=lambda r: -r.id)
+        return everybody(view)
+
+    assert broken(stopped(meddle)) == (1, None, "view")
+
+
+# --- progress
+
+
+def test_empty_plans_for_ever():
+    error = stopped(lambda view: ss.Plan())
+    assert error.rule == "progress"
+    assert error.request == 0
+
+
+def test_empty_plans_for_ever_although_more_will_come():
+    error = stopped(lambda view: ss.Plan(), [*THREE, ss.Request(9, 10**15, 1, 1)])
+    assert error.rule == "progress"
+
+
+def test_two_requests_that_throw_each_other_out_for_ever():
+    def swap(view):
+        half = [(r.id, 5) for r in view.waiting[:1]]
+        return ss.Plan(half, preempted=[r.id for r in view.running])
+
+    error = stopped(swap, THREE[:2], kv=ss.KVCache(1, 16))
+    assert error.rule == "progress"
+
+
+def test_a_request_that_throws_itself_out_for_ever():
+    def restless(view):
+        if view.running:
+            return ss.Plan(preempted=[view.running[0].id])
+        return ss.Plan([(view.waiting[0].id, 1)])
+
+    assert stopped(restless).rule == "progress"
+
+
+def test_one_request_that_never_gets_to_its_end():
+    """It decodes a little, is thrown out and computed again, to the same point each time."""
+
+    def sisyphus(view):
+        if view.running and view.running[0].produced == 2:
+            return ss.Plan(preempted=[view.running[0].id])
+        r = (view.running or view.waiting)[0]
+        return ss.Plan([(r.id, 1 if r.produced == 2 else r.missing)])
+
+    assert stopped(sisyphus, [ss.Request(0, 0, 10, 5)]).rule == "progress"
+
+
+def test_a_stall_can_be_recorded_instead():
+    result = ss.simulate(THREE, policy(lambda view: ss.Plan()), on_stall="record")
+    assert result.outcome == "stalled"
+    assert {r.status for r in result.records} == {"unfinished"}
+    assert result.output_tokens == 0
+
+
+def test_a_short_pause_is_no_stall():
+    result = ss.simulate(THREE, policy(later(lambda view: ss.Plan(), step=1)))
+    assert len(result.finished) == 3
+
+
+def test_two_empty_steps_between_any_two_are_no_stall():
+    def lazy(view):
+        return everybody(view) if view.step % 3 == 0 else ss.Plan()
+
+    assert len(ss.simulate(THREE, policy(lazy)).finished) == 3
+
+
+# --- the errors themselves
+
+
+def test_a_plan_error_is_data_and_can_be_sent():
+    error = stopped(lambda view: ss.Plan([(1, 99)]))
+    copy = pickle.loads(pickle.dumps(error))
+    assert broken(copy) == broken(error)
+    assert (copy.detail, str(copy)) == (error.detail, str(error))
+
+
+def test_every_rule_has_a_sentence():
+    for rule, sentence in RULES.items():
+        assert rule.isidentifier()
+        assert len(sentence) > 20
+
+
+def test_a_policy_s_own_exception_keeps_its_own_traceback():
+    def crash(view):
+        for r in view.running:
+            raise KeyError(r.id)
+        return everybody(view)
+
+    with pytest.raises(ss.PolicyError) as caught:
+        ss.simulate(THREE, policy(crash))
+    error = caught.value
+    assert (error.policy, error.step, error.request) == ("Faulty", 1, 0)
+    assert isinstance(error.__cause__, KeyError)
+    shown = "\n".join(error.lines())
+    assert "KeyError: 0" in shown
+    assert "in crash" in shown
+    assert "engine.py" not in shown
+    assert "step 1, request 0" in shown
+    assert error._render_traceback_() == error.lines()
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.step, copy.request, type(copy.__cause__)) == (1, 0, KeyError)

@@ -1,0 +1,85 @@
+"""The block pool: what is held plus what is free never changes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import servesim as ss
+from servesim.kv import UNLIMITED, blocks_for
+
+
+class Pool(RuleBasedStateMachine):
+    """Owners take and give back in any order; a dict keeps the books a second time."""
+
+    @initialize(size=st.integers(0, 30), owners=st.integers(1, 4))
+    def start(self, size, owners):
+        self.pool = ss.kv.BlockPool(size, 16)
+        self.owners = [ss.Progress(i, 0, 1) for i in range(owners)]
+        self.held = dict.fromkeys(range(owners), 0)
+        self.size, self.peak = size, 0
+
+    @rule(owner=st.integers(0, 3), blocks=st.integers(-2, 35))
+    def take(self, owner, blocks):
+        who = self.owners[owner % len(self.owners)]
+        if 0 <= blocks <= self.size - sum(self.held.values()):
+            self.pool.take(who, blocks)
+            self.held[who.id] += blocks
+            self.peak = max(self.peak, sum(self.held.values()))
+        else:
+            with pytest.raises(ValueError, match=f"request {who.id} takes {blocks} blocks"):
+                self.pool.take(who, blocks)
+
+    @rule(owner=st.integers(0, 3))
+    def give_back(self, owner):
+        who = self.owners[owner % len(self.owners)]
+        self.pool.give_back(who)
+        self.held[who.id] = 0
+
+    @invariant()
+    def the_books_agree(self):
+        assert {r.id: r.blocks for r in self.owners} == self.held
+        assert self.pool.held == sum(self.held.values())
+        assert self.pool.free + self.pool.held == self.pool.size == self.size
+        assert self.pool.free >= 0
+        assert self.pool.peak == self.peak
+
+
+Pool.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=25, derandomize=True, deadline=None
+)
+TestPool = Pool.TestCase
+
+
+@given(tokens=st.integers(0, 10**6), size=st.integers(1, 1000))
+def test_blocks_hold_all_tokens_and_none_is_superfluous(tokens, size):
+    blocks = blocks_for(tokens, size)
+    assert blocks * size >= tokens > (blocks - 1) * size
+
+
+@pytest.mark.parametrize(
+    ("cache", "usable"),
+    [
+        (ss.KVCache(), UNLIMITED),
+        (ss.KVCache(10), 10),
+        (ss.KVCache(10, null_block=True), 9),
+        (ss.KVCache(1, block_size=1), 1),
+    ],
+)
+def test_usable_blocks(cache, usable):
+    assert cache.usable == usable
+    pool = cache.pool()
+    assert (pool.size, pool.free, pool.held) == (usable, usable, 0)
+    assert pool.block_size == cache.block_size
+
+
+@pytest.mark.parametrize("blocks", [0, -1, 1.5, "10", True])
+def test_the_number_of_blocks_is_a_positive_whole_number(blocks):
+    with pytest.raises(ss.InputError, match="blocks must be"):
+        ss.KVCache(blocks)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "16", None, True])
+def test_the_size_of_a_block_is_a_positive_whole_number(size):
+    with pytest.raises(ss.InputError, match="block_size must be"):
+        ss.KVCache(10, size)

@@ -1,0 +1,323 @@
+"""What each policy does, against closed forms and against each other."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import servesim as ss
+from servesim.cost import Affine, Work
+from tests import strategies
+from tests.strategies import AFFINE, IN_ORDER, workloads
+
+quick = settings(max_examples=80, derandomize=True, deadline=None)
+free_of_base = st.builds(
+    Affine, prefill_us=st.integers(0, 100), decode_us=st.integers(0, 900)
+)  # only tokens cost, so work is the same in whatever batches
+
+
+def steps_of(result):
+    return [[tuple(s[:2]) for s in step.scheduled] for step in result.step_records]
+
+
+def record(requests, policy, **options):
+    return ss.simulate(requests, policy, record_steps=True, **options)
+
+
+def at_once(*lengths):
+    return [ss.Request(i, 0, prompt, output) for i, (prompt, output) in enumerate(lengths)]
+
+
+# --- first come, first served
+
+
+@given(run=strategies.runs(policies=st.sampled_from(IN_ORDER)))
+@quick
+def test_requests_are_first_scheduled_in_order_of_arrival(run):
+    requests, policy, options = run
+    result = record(requests, policy, **options)
+    scheduled = itertools.chain.from_iterable(steps_of(result))
+    assert list(dict.fromkeys(rid for rid, _ in scheduled)) == [r.id for r in requests]
+    times = [r.first_scheduled_ns for r in result.records]
+    assert times == sorted(times)
+
+
+@given(run=strategies.runs(policies=st.sampled_from(IN_ORDER)))
+@quick
+def test_whoever_reserves_all_is_never_thrown_out(run):
+    requests, policy, options = run
+    assert ss.simulate(requests, policy, **options).preemptions == 0
+
+
+# --- naive
+
+
+@given(requests=workloads(), cost=strategies.prices)
+@quick
+def test_naive_is_lindley_s_recursion(requests, cost):
+    result = ss.simulate(requests, ss.policies.Naive(), cost=cost)
+    free_at = 0
+    for r, got in zip(requests, result.records, strict=True):
+        p = r.prompt_len
+        start = max(r.arrival_ns, free_at)
+        first = start + cost.price_ns(Work(p, attention_pairs=p * p, longest_prefill=p))
+        free_at = first + sum(
+            cost.price_ns(Work(decodes=1, context_tokens=p + i)) for i in range(1, r.output_len)
+        )
+        assert (got.first_scheduled_ns, got.first_token_ns) == (start, first)
+        assert got.last_token_ns == free_at
+    assert result.end_ns == free_at
+
+
+def test_naive_takes_a_whole_prompt_and_then_one_token_at_a_time():
+    result = record(at_once((5, 3), (7, 2)), ss.policies.Naive())
+    assert steps_of(result) == [[(0, 5)], [(0, 1)], [(0, 1)], [(1, 7)], [(1, 1)]]
+    assert result.step_records[0].waiting == [1]
+
+
+# --- static
+
+
+@given(requests=workloads(), cost=st.sampled_from(AFFINE))
+@quick
+def test_static_with_a_batch_of_one_is_naive(requests, cost):
+    alone = ss.simulate(requests, ss.policies.Static(1), cost=cost)
+    naive = ss.simulate(requests, ss.policies.Naive(), cost=cost)
+    assert alone.records == naive.records
+
+
+@given(
+    requests=workloads(),
+    size=st.integers(1, 5),
+    base=st.integers(0, 9),
+    prefill=st.integers(0, 50),
+    decode=st.integers(0, 50),
+)
+@quick
+def test_static_batches_run_one_after_the_other_padded_to_their_longest(
+    requests, size, base, prefill, decode
+):
+    cost = Affine(base_ms=base, prefill_us=prefill, decode_us=decode)
+    result = ss.simulate(requests, ss.policies.Static(size), cost=cost)
+    clock = 0
+    for i in range(0, len(requests), size):
+        group, got = requests[i : i + size], result.records[i : i + size]
+        clock = max(clock, group[-1].arrival_ns)
+        assert {r.first_scheduled_ns for r in got} == {clock}
+        padded = len(group) * max(r.prompt_len for r in group)
+        clock += 1_000_000 * base + 1_000 * prefill * padded
+        assert {r.first_token_ns for r in got} == {clock}
+        step = 1_000_000 * base + 1_000 * decode * len(group)  # idle places are paid for
+        for r, record in zip(group, got, strict=True):
+            assert record.last_token_ns == clock + step * (r.output_len - 1)
+        clock += step * (max(r.output_len for r in group) - 1)
+    assert result.end_ns == clock
+
+
+def test_static_waits_until_a_batch_is_full_or_nobody_comes_any_more():
+    requests = [ss.Request(i, 10**9 * i, 5, 1) for i in range(3)]
+    result = ss.simulate(requests, ss.policies.Static(2))
+    assert [r.first_scheduled_ns for r in result.records] == [10**9, 10**9, 2 * 10**9]
+
+
+def test_static_takes_as_many_as_fit_the_kv_cache():
+    requests = at_once((10, 2), (10, 2), (10, 2))
+    result = record(requests, ss.policies.Static(3), kv=ss.KVCache(2, 16))
+    assert [len(step) for step in steps_of(result)] == [2, 2, 1, 1]
+
+
+def test_static_does_not_wait_for_a_batch_that_can_never_be_full():
+    requests = [*at_once((10, 2), (10, 2)), ss.Request(2, 10**12, 10, 2)]
+    result = record(requests, ss.policies.Static(3), kv=ss.KVCache(1, 16))
+    assert result.records[0].first_scheduled_ns == 0
+
+
+# --- continuous
+
+
+@given(requests=workloads(), cost=free_of_base)
+@quick
+def test_work_is_conserved(requests, cost):
+    """Where only tokens cost, whoever is never idle without need is done at the same time."""
+    policies = (ss.policies.Naive(), ss.policies.Continuous(), ss.policies.Chunked(chunk=7))
+    results = [record(requests, policy, cost=cost) for policy in policies]
+    work = sum(
+        cost.price_ns(Work(r.prompt_len)) + (r.output_len - 1) * cost.price_ns(Work(decodes=1))
+        for r in requests
+    )
+    for result in results:
+        assert sum(step.cost_ns for step in result.step_records) == work
+    assert len({result.end_ns for result in results}) == 1
+
+
+@given(requests=workloads(), cost=strategies.prices)
+@quick
+def test_continuous_with_one_place_is_naive(requests, cost):
+    one = ss.simulate(requests, ss.policies.Continuous(max_running=1), cost=cost)
+    assert one.records == ss.simulate(requests, ss.policies.Naive(), cost=cost).records
+
+
+@given(run=strategies.runs(), places=st.integers(1, 4), index=st.integers(0, 2))
+@quick
+def test_no_more_run_than_there_are_places(run, places, index):
+    requests, _, options = run
+    policy = (
+        ss.policies.Continuous(max_running=places),
+        ss.policies.Continuous(max_running=places, prefill_alone=True, wait_for_arrivals=True),
+        ss.policies.Chunked(token_budget=9, max_running=places),
+    )[index]
+    result = record(requests, policy, **options)
+    assert max(len(step.running) for step in result.step_records) <= places
+
+
+def test_continuous_lets_in_and_out_in_every_step():
+    requests = [*at_once((5, 3), (7, 1)), ss.Request(2, 1, 4, 2)]
+    result = record(requests, ss.policies.Continuous())
+    assert steps_of(result) == [[(0, 5), (1, 7)], [(0, 1), (2, 4)], [(0, 1), (2, 1)]]
+
+
+def test_a_head_that_does_not_fit_blocks_those_behind_it():
+    requests = at_once((20, 3), (30, 1), (5, 1))
+    result = record(requests, ss.policies.Continuous(), kv=ss.KVCache(3, 16))
+    assert steps_of(result) == [[(0, 20)], [(0, 1)], [(0, 1)], [(1, 30), (2, 5)]]
+    assert "needs 2 blocks, 1 free" in result.step_records[0].reasons[1]
+
+
+def test_prefill_alone_makes_everybody_else_wait():
+    requests = at_once((5, 2), (7, 2))
+    result = record(requests, ss.policies.Continuous(prefill_alone=True))
+    assert steps_of(result) == [[(0, 5)], [(1, 7)], [(0, 1), (1, 1)]]
+
+
+def test_waiting_for_arrivals_stops_those_who_could_decode():
+    requests = [ss.Request(0, 0, 5, 3), ss.Request(1, 10**12, 5, 1)]
+    eager, stubborn = (
+        ss.simulate(requests, ss.policies.Continuous(max_running=2, wait_for_arrivals=wait))
+        for wait in (False, True)
+    )
+    assert eager.records[0].last_token_ns < 10**12
+    assert stubborn.records[0].last_token_ns > 10**12
+    assert stubborn.records[0].first_scheduled_ns == 10**12
+
+
+# --- chunked
+
+
+@given(run=strategies.runs(), budget=st.integers(1, 30), chunk=st.none() | st.integers(1, 9))
+@quick
+def test_no_step_exceeds_the_budget_or_a_chunk(run, budget, chunk):
+    requests, _, options = run
+    result = record(requests, ss.policies.Chunked(token_budget=budget, chunk=chunk), **options)
+    for step in result.step_records:
+        assert sum(s.tokens for s in step.scheduled) <= budget
+        if chunk is not None:
+            assert all(s.tokens <= chunk for s in step.scheduled)
+
+
+@given(run=strategies.runs())
+@quick
+def test_decodes_are_served_before_prompts(run):
+    requests, _, options = run
+    result = record(requests, ss.policies.Chunked(token_budget=8), **options)
+    decoding = set()
+    for step in result.step_records:
+        order = [s.decode for s in step.scheduled]
+        assert order == sorted(order, reverse=True)
+        if len(decoding) <= 8:
+            assert decoding <= {s.id for s in step.scheduled}
+        decoding |= {s.id for s in step.scheduled if s.sampled}
+        decoding -= set(step.finished)
+
+
+@given(run=strategies.runs())
+@quick
+def test_without_a_tight_limit_chunked_is_continuous(run):
+    requests, _, options = run
+    chunked = record(requests, ss.policies.Chunked(token_budget=10**6), **options)
+    continuous = record(requests, ss.policies.Continuous(), **options)
+    assert chunked.records == continuous.records
+    assert steps_of(chunked) == steps_of(continuous)
+
+
+def test_a_chunk_limits_each_request_and_a_budget_all_of_them():
+    requests = at_once((5, 2), (9, 2))
+    each = record(requests, ss.policies.Chunked(chunk=4))
+    assert steps_of(each) == [
+        [(0, 4), (1, 4)],
+        [(0, 1), (1, 4)],
+        [(0, 1), (1, 1)],
+        [(1, 1)],
+    ]
+    shared = record(requests, ss.policies.Chunked(token_budget=6))
+    assert steps_of(shared) == [[(0, 5), (1, 1)], [(0, 1), (1, 5)], [(1, 3)], [(1, 1)]]
+    both = record(requests, ss.policies.Chunked(token_budget=6, chunk=4))
+    assert steps_of(both) == [
+        [(0, 4), (1, 2)],
+        [(0, 1), (1, 4)],
+        [(0, 1), (1, 3)],
+        [(1, 1)],
+    ]
+
+
+def test_chunking_shortens_the_longest_gap_between_tokens():
+    requests = [ss.Request(0, 0, 100, 40), ss.Request(1, 1, 8000, 2)]
+    whole, sliced = (
+        ss.simulate(requests, policy).itl_ms.max
+        for policy in (ss.policies.Continuous(), ss.policies.Chunked(token_budget=256))
+    )
+    assert sliced < whole / 5
+
+
+# --- options and names
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "8", True])
+@pytest.mark.parametrize(
+    ("policy", "option"),
+    [
+        (ss.policies.Static, "batch_size"),
+        (ss.policies.Continuous, "max_running"),
+        (ss.policies.Chunked, "token_budget"),
+        (ss.policies.Chunked, "chunk"),
+        (ss.policies.Chunked, "max_running"),
+    ],
+)
+def test_sizes_are_whole_numbers_from_one(policy, option, bad):
+    with pytest.raises(ss.InputError, match=option):
+        policy(**{option: bad})
+
+
+@pytest.mark.parametrize(
+    ("policy", "name"),
+    [
+        (ss.policies.Naive(), "Naive()"),
+        (ss.policies.Static(), "Static()"),
+        (ss.policies.Static(4), "Static(batch_size=4)"),
+        (ss.policies.Continuous(max_running=3), "Continuous(max_running=3)"),
+        (ss.policies.Chunked(), "Chunked(token_budget=512)"),
+        (ss.policies.Chunked(chunk=64), "Chunked(chunk=64)"),
+    ],
+)
+def test_a_policy_is_named_with_its_options(policy, name):
+    assert repr(policy) == name
+    assert ss.simulate(at_once((2, 1)), policy).policy.startswith(name)
+
+
+def test_the_base_class_has_no_plan_of_its_own():
+    with pytest.raises(NotImplementedError):
+        ss.Policy().plan(None)
+
+
+def test_compare_runs_the_same_work_under_each_policy():
+    requests = ss.workload.poisson(20, seed=1)
+    policies = [ss.policies.Naive(), ss.policies.Static(4), ss.policies.Continuous()]
+    table = ss.compare(requests, policies, slo=ss.SLO(2000, 100))
+    assert table.results == [ss.simulate(requests, p) for p in policies]
+    header, *rows = table.rows()
+    assert header[0] == "policy"
+    assert header[-2:] == ["attainment %", "goodput req/s"]
+    assert [row[0] for row in rows] == [repr(p) for p in policies]
+    assert {len(row) for row in table.rows()} == {len(header)}
+    assert all(row[0] in str(table) for row in rows)
+    assert table._repr_html_().count("<tr>") == 4
