@@ -357,3 +357,33 @@ def test_a_policy_s_own_exception_keeps_its_own_traceback():
     assert error._render_traceback_() == error.lines()
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.step, copy.request, type(copy.__cause__)) == (1, 0, KeyError)
+
+
+# --- predictions
+
+
+class Predicts:
+    knows_output_length = True
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def predict(self, prompt_len, output_len):
+        return self.answer(prompt_len)
+
+    def plan(self, view):
+        return everybody(view)
+
+
+def test_an_exception_in_a_prediction_is_the_policy_s_own():
+    with pytest.raises(ss.PolicyError) as caught:
+        ss.simulate(THREE, Predicts(lambda prompt_len: 1 // 0))
+    assert caught.value.request == 0
+    assert "Predicts.predict failed in step 0, request 0" in str(caught.value)
+    assert "engine.py" not in "\n".join(caught.value.lines())
+
+
+@pytest.mark.parametrize("answer", [0, -1, 1.5, "3", None, True])
+def test_a_prediction_is_a_number_of_tokens(answer):
+    with pytest.raises(ss.InputError, match="predict"):
+        ss.simulate(THREE, Predicts(lambda prompt_len: answer))

@@ -22,6 +22,8 @@ class Elsewhere:
         self.policy = policy
         self.knows_output_length = getattr(policy, "knows_output_length", False)
         self.reserve_all = getattr(policy, "reserve_all", False)
+        if hasattr(policy, "predict"):
+            self.predict = policy.predict
 
     def plan(self, view):
         copy = through_json(view)

@@ -345,7 +345,21 @@ class Engine:
             return None
         target = r.output_len + (not self.count_first_token)
         predict = getattr(self.policy, "predict", None)
-        return int(predict(r.prompt_len, target)) if predict else target
+        if predict is None:
+            return target
+        name = type(self.policy).__name__
+        try:
+            predicted = predict(r.prompt_len, target)
+        except InputError:
+            raise
+        except Exception as error:
+            cause, _ = without_first_frame(error)
+            raise PolicyError(name, self.view.step, r.id, cause, "predict") from cause
+        if type(predicted) is not int or predicted < 1:
+            raise InputError(
+                f"{name}.predict must return a whole number of tokens, 1 or more, not {predicted!r}"
+            )
+        return predicted
 
     def _claim(self, r: Request) -> int:
         """Return how many tokens a request reserves room for; 0 if it buys on demand."""

@@ -45,21 +45,24 @@ class PolicyError(RuntimeError):
     """
 
     def __init__(
-        self, policy: str, step: int | None, request: int | None, cause: Exception
+        self,
+        policy: str,
+        step: int | None,
+        request: int | None,
+        cause: Exception,
+        method: str = "plan",
     ) -> None:
-        self.policy, self.step, self.request = policy, step, request
+        self.policy, self.step, self.request, self.method = policy, step, request, method
         self.__cause__ = cause
         last = traceback.extract_tb(cause.__traceback__)[-1:]
         where = f" at {last[0].filename}, line {last[0].lineno}" if last else ""
         about = "" if request is None else f", request {request}"
-        when = " failed to load" if step is None else f".plan failed in step {step}"
+        when = " failed to load" if step is None else f".{method} failed in step {step}"
         super().__init__(f"{policy}{when}{about}{where}: {type(cause).__name__}: {cause}")
 
-    def __reduce__(
-        self,
-    ) -> tuple[type[PolicyError], tuple[str, int | None, int | None, BaseException]]:
+    def __reduce__(self) -> tuple[type[PolicyError], tuple[object, ...]]:
         assert self.__cause__ is not None
-        return (PolicyError, (self.policy, self.step, self.request, self.__cause__))
+        return PolicyError, (self.policy, self.step, self.request, self.__cause__, self.method)
 
     def lines(self) -> list[str]:
         """Return the student's traceback and the sentence, as lines."""
