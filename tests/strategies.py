@@ -94,8 +94,22 @@ IN_ORDER = (
 )
 """The four first policies with their options: all of them first come, first served."""
 
-ALL = (*IN_ORDER, *(cls() for cls in ss.policies.BUILT_IN.values()), OnDemand(), Dice(1), Dice(2))
-NO_PREEMPTION = IN_ORDER
+ALL = (
+    *IN_ORDER,
+    *(cls() for cls in ss.policies.BUILT_IN.values()),
+    ss.policies.Orca("pow2", max_len=80),
+    ss.policies.Orca("max", max_len=80, max_running=3),
+    ss.policies.PrefillFirst(token_budget=20, max_running=3),
+    ss.policies.VLLM(max_num_batched_tokens=8, max_num_seqs=3),
+    ss.policies.VLLM(
+        max_num_batched_tokens=20, long_prefill_token_threshold=7, policy="priority", watermark=0.1
+    ),
+    ss.policies.VLLM(80, enable_chunked_prefill=False, release="0.11.2"),
+    ss.policies.VLLM(16, policy="priority", release="0.11.2"),
+    OnDemand(),
+    Dice(1),
+    Dice(2),
+)
 
 AFFINE = (
     ss.cost.OPT_13B_A100,
@@ -126,19 +140,22 @@ def workloads(draw, max_size=14, prompt=MAX_PROMPT, output=MAX_OUTPUT):
 
 
 @st.composite
-def caches(draw, requests, count_first_token=True):
+def caches(draw, requests, policy):
     """A KV cache, unlimited or from just large enough for the largest request upwards."""
     size = draw(st.sampled_from([1, 2, 16, 100]))
     if draw(st.booleans()):
         return ss.KVCache(block_size=size)
-    tokens = max(r.prompt_len + r.output_len for r in requests) - count_first_token
-    spare = draw(st.sampled_from([0, 1, 3, 50]))
-    return ss.KVCache(blocks=-(-tokens // size) + spare, block_size=size)
+    predict = getattr(policy, "predict", lambda prompt, output: output)
+    tokens = max(r.prompt_len + predict(r.prompt_len, r.output_len) - 1 for r in requests)
+    blocks = -(-tokens // size)
+    contiguous = getattr(policy, "reserve_all", False) and draw(st.booleans())
+    if contiguous:
+        blocks = 1 << (blocks - 1).bit_length()
+    return ss.KVCache(blocks + draw(st.sampled_from([0, 1, 3, 50])), size, contiguous=contiguous)
 
 
 @st.composite
 def runs(draw, policies=policies, prices=prices):
     """Return requests, a policy and the options of a run that must end well."""
-    requests = draw(workloads())
-    options = {"cost": draw(prices), "kv": draw(caches(requests))}
-    return requests, draw(policies), options
+    requests, policy = draw(workloads()), draw(policies)
+    return requests, policy, {"cost": draw(prices), "kv": draw(caches(requests, policy))}

@@ -51,6 +51,60 @@ Pool.TestCase.settings = settings(
 TestPool = Pool.TestCase
 
 
+class Buddies(RuleBasedStateMachine):
+    """The same with chunks of neighbours; every block's owner is written down."""
+
+    @initialize(size=st.integers(1, 40))
+    def start(self, size):
+        self.pool = ss.KVCache(size, contiguous=True).pool()
+        self.owners = [ss.Progress(i, 0, 1) for i in range(5)]
+        self.size, self.peak = size, 0
+
+    @rule(owner=st.integers(0, 4), blocks=st.integers(0, 40))
+    def take(self, owner, blocks):
+        who = self.owners[owner]
+        holes, held = self.pool.holes(), who.blocks
+        power = blocks and not blocks & (blocks - 1)
+        if not blocks:
+            self.pool.take(who, 0)
+            assert who.blocks == held
+        elif power and any(hole >= blocks for hole in holes):
+            self.pool.take(who, blocks)
+            assert who.blocks == blocks
+            # An owner that moves holds both chunks for a moment; only the pool's own peak shows it.
+            self.peak = max(self.peak, self.pool.held)
+        else:
+            with pytest.raises(ValueError, match=f"request {owner} takes {blocks} blocks"):
+                self.pool.take(who, blocks)
+            assert (self.pool.holes(), who.blocks) == (holes, held)
+
+    @rule(owner=st.integers(0, 4))
+    def give_back(self, owner):
+        self.pool.give_back(self.owners[owner])
+        assert self.owners[owner].blocks == 0
+
+    @invariant()
+    def no_block_has_two_owners(self):
+        chunks = [self.pool.chunk(r) for r in self.owners]
+        used = [block for chunk in chunks for block in chunk]
+        assert len(used) == len(set(used)) == self.pool.held
+        assert all(0 <= block < self.size for block in used)
+        assert all(chunk.start % len(chunk) == 0 for chunk in chunks if chunk)
+
+    @invariant()
+    def holes_are_all_that_is_free_and_as_large_as_can_be(self):
+        holes = self.pool.holes()
+        assert sum(holes) == self.pool.free == self.size - self.pool.held
+        assert holes == sorted(holes, reverse=True)
+        assert self.pool.peak >= self.peak
+        if not self.pool.held:  # everything has been joined again
+            assert holes == [1 << b for b in range(6, -1, -1) if self.size & 1 << b]
+
+
+Buddies.TestCase.settings = Pool.TestCase.settings
+TestBuddies = Buddies.TestCase
+
+
 @given(tokens=st.integers(0, 10**6), size=st.integers(1, 1000))
 def test_blocks_hold_all_tokens_and_none_is_superfluous(tokens, size):
     blocks = blocks_for(tokens, size)
@@ -64,10 +118,12 @@ def test_blocks_hold_all_tokens_and_none_is_superfluous(tokens, size):
         (ss.KVCache(10), 10),
         (ss.KVCache(10, null_block=True), 9),
         (ss.KVCache(1, block_size=1), 1),
+        (ss.KVCache(11, contiguous=True), 11),
     ],
 )
 def test_usable_blocks(cache, usable):
     assert cache.usable == usable
+    assert cache.largest == (8 if cache.contiguous else usable)
     pool = cache.pool()
     assert (pool.size, pool.free, pool.held) == (usable, usable, 0)
     assert pool.block_size == cache.block_size
