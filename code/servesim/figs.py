@@ -621,7 +621,7 @@ def vllm_steps(
     title = f"Step {record.index}: its token budget"
     bar = svg.BudgetBar(parts, max_num_batched_tokens, title=title)
 
-    timeline = svg.Timeline(unit="ms", title="Who runs, who waits, who is thrown out", width=680)
+    timeline = svg.Timeline(unit="ms", title="Who runs, who waits, who is thrown out")
     lives = _vllm_steps_lives(result)
     for r in result.records:
         first = None if r.first_token_ns is None else r.first_token_ns / NS_PER_MS
