@@ -240,7 +240,7 @@ def test_padding_shorter_than_a_prompt():
     [
         lambda view: view.waiting.popleft(),
         lambda view: view.waiting.clear(),
-        lambda view: view.running.append(view.waiting[0]),
+        lambda view: setattr(view, "running", list(view.running)),
     ],
 )
 def test_changing_the_view_instead_of_planning(change):
@@ -251,12 +251,22 @@ def test_changing_the_view_instead_of_planning(change):
     assert broken(stopped(meddle)) == (0, None, "view")
 
 
-def test_sorting_the_batch_in_place():
-    def meddle(view):
-        view.running.sort(key=lambda r: -r.id)
-        return everybody(view)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda view: view.running.sort(key=lambda r: -r.id),
+        lambda view: view.running.append(view.waiting[0]),
+        lambda view: view.running.pop(),
+    ],
+)
+def test_the_batch_cannot_be_changed_in_place(change):
+    class Meddler:
+        def plan(self, view):
+            change(view)
+            return everybody(view)
 
-    assert broken(stopped(meddle)) == (1, None, "view")
+    with pytest.raises(ss.PolicyError, match="'Batch' object has no attribute"):
+        ss.simulate(THREE, Meddler())
 
 
 # --- progress

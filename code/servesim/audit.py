@@ -7,8 +7,9 @@ that a faulty policy gives an explanation and never a wrong figure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Callable
 
+from .batch import Batch
 from .errors import PlanError
 from .plan import Plan, View
 from .request import Progress
@@ -30,17 +31,17 @@ RULES = {
 """The rules by name."""
 
 
-def check_view(view: View, waiting: int, running: list[Progress]) -> None:
-    """Stop a policy that took requests out of the view, or reordered it, instead of planning.
+def check_view(view: View, running: Batch, waiting: int) -> None:
+    """Stop a policy that took requests out of the view instead of planning.
 
     Parameters
     ----------
     view : View
         What the policy was shown.
+    running : Batch
+        The batch before.
     waiting : int
         Length of the queue before.
-    running : list of Progress
-        The batch before.
 
     Raises
     ------
@@ -48,14 +49,14 @@ def check_view(view: View, waiting: int, running: list[Progress]) -> None:
     """
     for name, changed in (
         ("waiting", len(view.waiting) != waiting),
-        ("running", view.running != running),
+        ("running", view.running is not running),
     ):
         if changed:
             detail = f"plan() changed view.{name}; work on a copy, list(view.{name})"
             raise PlanError(view.step, None, "view", detail)
 
 
-def check(view: View, plan: object, live: Mapping[int, Progress], running: Container[int]) -> Plan:
+def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> Plan:
     """Return the plan if it keeps all rules that one step can break.
 
     Parameters
@@ -64,10 +65,8 @@ def check(view: View, plan: object, live: Mapping[int, Progress], running: Conta
         What the policy was shown.
     plan : object
         What it returned.
-    live : mapping of int to Progress
-        Every request that is waiting or running, by id.
-    running : container of int
-        Ids of those that run.
+    look : callable
+        Gives the progress of a waiting or running request by its id; None if there is none.
 
     Raises
     ------
@@ -82,13 +81,18 @@ def check(view: View, plan: object, live: Mapping[int, Progress], running: Conta
         _check_wait(view, plan)
         return plan
 
-    room = view.room()
+    batch, room, stay = view.running, view.room(), view.running.blocks_to_decode
     thrown_out = set()
     for rid in plan.preempted:
-        if type(rid) is not int or rid not in running or rid in thrown_out:
+        if type(rid) is not int or not batch.has(rid) or rid in thrown_out:
             raise PlanError(step, _id(rid), "preempted", f"{rid!r} is not running")
         thrown_out.add(rid)
-        room.give(live[rid].blocks)
+        r = batch.look(rid)
+        room.give(r.blocks)
+        stay -= view.blocks_needed(r, 1) if r.decoding else 0
+    if plan.decode_all and not room.take(stay):
+        detail = f"{stay} blocks are needed to decode, {room}"
+        raise PlanError(step, None, "blocks", detail)
 
     seen = set()
     for item in plan.scheduled:
@@ -99,14 +103,16 @@ def check(view: View, plan: object, live: Mapping[int, Progress], running: Conta
         if type(rid) is not int or type(tokens) is not int:
             detail = f"({rid!r}, {tokens!r}) are not two whole numbers"
             raise PlanError(step, _id(rid), "plan", detail)
-        if rid not in live:
+        request = look(rid)
+        if request is None:
             raise PlanError(step, rid, "known", "no such request is waiting or running")
         if rid in seen:
             raise PlanError(step, rid, "once", "it is scheduled twice")
         if rid in thrown_out:
             raise PlanError(step, rid, "preempted", "it is preempted and scheduled in one step")
+        if plan.decode_all and request.decoding and batch.has(rid):
+            raise PlanError(step, rid, "once", "it is scheduled, and decode_all names it too")
         seen.add(rid)
-        request = live[rid]
         if not 1 <= tokens <= request.missing:
             detail = f"{tokens} tokens are scheduled, {request.missing} are missing"
             raise PlanError(step, rid, "tokens", detail)
@@ -116,44 +122,50 @@ def check(view: View, plan: object, live: Mapping[int, Progress], running: Conta
             raise PlanError(step, rid, "blocks", detail + room.in_pieces)
 
     if plan.padded_prompt or plan.idle_slots:
-        _check_padding(view, plan, live)
+        _check_padding(view, plan, look)
     if plan.queue is not None:
-        stay = Counter(r.id for r in view.waiting if r.id not in seen)
-        stay.update(thrown_out)
-        if any(type(rid) is not int for rid in plan.queue) or Counter(plan.queue) != stay:
-            detail = f"it lists {len(plan.queue)} requests, {sum(stay.values())} wait"
+        waits = Counter(r.id for r in view.waiting if r.id not in seen)
+        waits.update(thrown_out)
+        if any(type(rid) is not int for rid in plan.queue) or Counter(plan.queue) != waits:
+            detail = f"it lists {len(plan.queue)} requests, {sum(waits.values())} wait"
             raise PlanError(step, None, "queue", detail)
     return plan
 
 
+_TYPES: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("scheduled", (list, tuple)),
+    ("decode_all", (bool,)),
+    ("preempted", (list, tuple)),
+    ("wait", (bool,)),
+    ("repeatable", (bool,)),
+    ("queue", (list, tuple, type(None))),
+    ("reasons", (dict,)),
+)
+
+
 def _check_types(step: int, plan: Plan) -> None:
-    for name, known in (
-        ("scheduled", (list, tuple)),
-        ("preempted", (list, tuple)),
-        ("queue", (list, tuple, type(None))),
-        ("reasons", dict),
-        ("wait", bool),
-        ("repeatable", bool),
-    ):
+    for name, known in _TYPES:
         value = getattr(plan, name)
-        if not isinstance(value, known):
+        if type(value) not in known:
             raise PlanError(step, None, "plan", f"{name} is {value!r}; see servesim.Plan")
 
 
 def _check_wait(view: View, plan: Plan) -> None:
-    if plan.scheduled or plan.preempted:
+    if plan.scheduled or plan.preempted or plan.decode_all:
         raise PlanError(view.step, None, "wait", "the plan waits and schedules at once")
     if not view.more_to_come:
         raise PlanError(view.step, None, "wait", "the plan waits, but no request will arrive")
 
 
-def _check_padding(view: View, plan: Plan, live: Mapping[int, Progress]) -> None:
+def _check_padding(view: View, plan: Plan, look: Callable[[int], Progress | None]) -> None:
     for name, value in (("padded_prompt", plan.padded_prompt), ("idle_slots", plan.idle_slots)):
         if type(value) is not int or value < 0:
             detail = f"{name} is {value!r}, not a whole number from 0 up"
             raise PlanError(view.step, None, "padding", detail)
     for rid, tokens in plan.scheduled:
-        if plan.padded_prompt and not live[rid].decoding and tokens > plan.padded_prompt:
+        r = look(rid)
+        prompt = r is not None and not r.decoding
+        if plan.padded_prompt and prompt and tokens > plan.padded_prompt:
             detail = f"{tokens} tokens do not fit a prompt padded to {plan.padded_prompt}"
             raise PlanError(view.step, rid, "padding", detail)
 

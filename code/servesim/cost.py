@@ -38,7 +38,11 @@ class Work(NamedTuple):
 
 
 class Cost(Protocol):
-    """A price list: anything that prices a step."""
+    """A price list: anything that prices a step.
+
+    One whose decode steps grow by the same amount from step to step may also have a method
+    ``growth_ns(decodes)`` that tells it; the engine then need not price each of them.
+    """
 
     def price_ns(self, work: Work) -> int:
         """Return what the step costs, in whole nanoseconds."""
@@ -134,6 +138,10 @@ class Affine:
         if attention:
             price += attention * work.attention_pairs // 1_000
         return price
+
+    def growth_ns(self, decodes: int) -> int:
+        """Return what a decode step costs more than the one before it, for the same sequences."""
+        return self._ns[4] * decodes
 
     def prefill_ns(self, tokens: int) -> int:
         """Return the price of `tokens` prompt tokens alone, without the step's base."""

@@ -8,14 +8,18 @@ engine knows no particular policy.
 from __future__ import annotations
 
 import copy
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 from . import audit
+from .batch import Batch
 from .cost import OPT_13B_A100, Cost, Work
 from .errors import InputError, PlanError, PolicyError, without_first_frame
 from .kv import UNLIMITED, KVCache, blocks_for
-from .metrics import Record, Result
+from .ledger import NEVER, Ledger, Record, Stint, TickLog
+from .metrics import Result
 from .plan import Plan, Queue, View
 from .request import Progress, Request
 from .trace import Scheduled, StepRecord
@@ -35,26 +39,35 @@ class SupportsPlan(Protocol):
 class _Job:
     """A request in the system: what a policy may see, what it may not, and what to report."""
 
-    __slots__ = ("best", "claim", "final", "progress", "record", "running", "target")
+    __slots__ = (
+        "after",
+        "best",
+        "claim",
+        "done_at",
+        "final",
+        "first_token_ns",
+        "gap",
+        "last_token_ns",
+        "place",
+        "progress",
+        "row",
+        "stints",
+        "target",
+    )
 
-    def __init__(
-        self, record: Record, target: int, final: int, claim: int, predicted: int | None
-    ) -> None:
-        r = record.request
-        self.claim = claim  # tokens that it has reserved room for while it runs
-        self.record = record
+    def __init__(self, row: int, progress: Progress, target: int, final: int, claim: int) -> None:
+        self.row = row  # in the ledger
+        self.progress = progress
         self.target = target  # tokens to sample before it is done
         self.final = final  # tokens in the cache just before that
-        self.running = False
+        self.claim = claim  # tokens that it reserves room for; 0 if it buys on demand
         self.best = 0  # most tokens it ever had in the cache
-        self.progress = Progress(
-            r.id,
-            r.arrival_ns,
-            r.prompt_len,
-            r.priority,
-            r.tenant,
-            predicted_output=predicted,
-        )
+        self.place = 0  # in the order of joining the batch
+        self.first_token_ns = self.last_token_ns = NEVER
+        self.stints: list[Stint] = []  # when its tokens came, up to the stretch it is in
+        self.after = NEVER  # tick after which it decodes with the others; NEVER if it does not
+        self.gap = NEVER  # its own first gap in that stretch
+        self.done_at = NEVER  # tick at which it will be done
 
 
 class Engine:
@@ -70,6 +83,7 @@ class Engine:
         never_fits: Literal["error", "reject", "try"] = "error",
         on_stall: Literal["error", "record"] = "error",
         record_steps: bool = False,
+        skip: bool = True,
         count_first_token: bool = True,
         stamp_inside_step: bool = False,
         max_model_len: int | None = None,
@@ -95,6 +109,7 @@ class Engine:
         self.count_first_token, self.stamp_inside_step = count_first_token, stamp_inside_step
         self.longest = max_model_len or UNLIMITED
         self.max_steps, self.stall_steps = max_steps, stall_steps
+        self.skip = skip and not record_steps
         self.arrivals_by_step, self.on_done = arrivals_by_step, on_done
         self.tell_output = bool(getattr(policy, "knows_output_length", False))
         reserve_all = bool(getattr(policy, "reserve_all", False))
@@ -114,16 +129,23 @@ class Engine:
             clock_ns=0,
             step=0,
             waiting=Queue(),
-            running=[],
+            running=Batch(self.kv.block_size, on_demand=not reserve_all),
             free_blocks=self.pool.free,
             total_blocks=self.kv.blocks or UNLIMITED,
             block_size=self.kv.block_size,
             reserve_all=reserve_all,
             holes=self.pool.holes(),
         )
+        self.batch = self.view.running
         self.jobs: dict[int, _Job] = {}  # in the system now
-        self.live: dict[int, Progress] = {}  # the same, as far as a policy may see
-        self.records: dict[int, Record] = {}
+        self.log = TickLog()
+        self.ledger = Ledger(self.log)
+        self.ids: set[int] | None = None  # kept only if ids do not come in ascending order
+        self.last_id: int | None = None
+        self.finishes: list[tuple[int, int, int]] = []  # heap: tick, place in the batch, id
+        self.fresh: list[_Job] = []  # decode from the next tick on; had no token at the last one
+        self.last_tick_ns = NEVER
+        self.joined = self.outgrowing = 0
         self.steps: list[StepRecord] = []
         self.outcome: Literal["completed", "stalled", "max_steps"] = "completed"
         self.iterations = self.preemptions = self.taken = 0
@@ -132,6 +154,7 @@ class Engine:
         self.cached = 0  # tokens in the cache now
         self.promised = 0  # tokens that those who hold blocks will have at their end
         self.claimed = 0  # tokens that they have reserved room for
+        self.worked = False  # whether the last step did anything
         self.empty_steps = self.stale_steps = self.stale_tokens = 0
         self.arrived: list[int] = []  # since the last step, for its record
 
@@ -156,10 +179,12 @@ class Engine:
 
     def result(self) -> Result:
         """Return what has happened so far."""
+        for job in self.jobs.values():
+            self._write_down(job)
         name = repr(self.policy) if _has_repr(self.policy) else type(self.policy).__name__
         return Result(
             policy=name,
-            records=list(self.records.values()),
+            records=self.ledger,
             outcome=self.outcome,
             start_ns=self.start_ns,
             end_ns=self.view.clock_ns,
@@ -178,8 +203,9 @@ class Engine:
         )
 
     def advance(self) -> bool:
-        """Take one step, or move the clock to the next arrival. False when the run is over."""
-        self._admit_arrivals()
+        """Take a step, or several equal ones, or move the clock on. False when the run is over."""
+        while self.next is not None and self._due(self.next):
+            self._admit(self.next)
         if not self.jobs:
             if self.next is None:
                 return False
@@ -189,21 +215,26 @@ class Engine:
             self.outcome = "max_steps"
             return False
 
-        view = self.view
-        view.free_blocks, view.holes = self.pool.free, self.pool.holes()
-        view.more_to_come = self.next is not None
         self.iterations += 1
-        waiting, running = len(view.waiting), view.running[:]
+        waiting = len(self.view.waiting)
+        self._show_memory()
+        self.view.more_to_come = self.next is not None
         answer = self._ask()
-        # The policy may have counted down in these.
-        view.free_blocks, view.holes = self.pool.free, self.pool.holes()
-        audit.check_view(view, waiting, running)
-        plan = audit.check(view, answer, self.live, _Running(self.jobs))
+        self._show_memory()  # again: the policy may have counted down in it
+        audit.check_view(self.view, self.batch, waiting)
+        if self.outgrowing and isinstance(answer, Plan) and answer.decode_all:
+            answer = self._spelled_out(answer)
+        plan = audit.check(self.view, answer, self._look)
         if plan.wait:
             self._jump_to_next_arrival()
             return True
         self._take_step(plan)
-        return not self._stalled(plan)
+        return not self._stalled()
+
+    def _show_memory(self) -> None:
+        self.view.free_blocks = self.pool.free
+        if self.kv.contiguous:
+            self.view.holes = self.pool.holes()
 
     def _ask(self) -> object:
         """Return the policy's plan; its own exception keeps its own traceback."""
@@ -214,50 +245,66 @@ class Engine:
             name = type(self.policy).__name__
             raise PolicyError(name, self.view.step, _request_in(tb), cause) from cause
 
+    def _look(self, rid: int) -> Progress | None:
+        """Return the progress of a request in the system, brought up to date."""
+        if self.batch.has(rid):
+            return self.batch.look(rid)
+        job = self.jobs.get(rid)
+        return None if job is None else job.progress
+
     def _take_step(self, plan: Plan) -> None:
         """Carry out a plan that has passed the audit."""
-        view, start = self.view, self.view.clock_ns
-        free_before = self.pool.free
-        self._preempt(plan.preempted)
-        self._join(plan)
-        running, waiting = view.running, view.waiting
-
-        work = self._work(plan)
-        price = self.cost.price_ns(work)
-        if type(price) is not int or price < 0:
-            raise InputError(f"{self.cost!r} priced a step at {price!r}: not whole nanoseconds")
+        self.stale_steps += 1
+        start, free_before = self.view.clock_ns, self.pool.free
+        if plan.preempted:
+            self._preempt(plan.preempted)
+        if plan.scheduled or plan.queue is not None:
+            self._join(plan)
+        together, singly = self._split(plan)
+        work = self._work(plan, together, singly)
+        price = self._price(work)
         record = None
         if self.record_steps:
-            record = StepRecord(
-                index=view.step,
-                start_ns=start,
-                cost_ns=price,
-                arrived=self.arrived,
-                preempted=list(plan.preempted),
-                free_blocks=(free_before, self.pool.free, self.pool.free),
-                work=work,
-                running=[r.id for r in running],
-                waiting=[r.id for r in waiting],
-                blocks={r.id: r.blocks for r in running},
-                reasons=dict(plan.reasons),
-                idle_slots=plan.idle_slots,
-            )
+            record = self._record(plan, together, work, price, free_before)
         self.arrived = []
-        self._pass_time(price)
-        self._give_tokens(plan, start, record)
-        view.step += 1
-        self.taken += 1
+
+        if self.skip and plan.repeatable and together and not singly and not plan.preempted:
+            steps, done = self._repeat(work, price)
+        else:
+            steps, done = 1, self._pass_steps(1, price, 0, together)
+        done += self._give_tokens(singly, start)
+        self.view.step += steps
+        self.taken += steps
+        self.worked = bool(together or singly or plan.preempted)
+        if together:
+            self.stale_steps = self.stale_tokens = 0
         if record is not None:
+            record.finished = [s.id for s in record.scheduled if s.id in done]
             record.free_blocks = (*record.free_blocks[:2], self.pool.free)
             self.steps.append(record)
 
-    def _work(self, plan: Plan) -> Work:
-        """Add up what the step computes, and buy the blocks it needs."""
-        prefill = decodes = context = pairs = longest = 0
-        for rid, tokens in plan.scheduled:
-            r = self.live[rid]
-            self.pool.take(r, self.view.blocks_needed(r, tokens))
+    def _split(self, plan: Plan) -> tuple[bool, list[tuple[int, int]]]:
+        """Tell whether all that decode get a token, and return who is scheduled besides.
+
+        A plan that names each of them says the same as ``decode_all``.
+        """
+        if plan.decode_all or not self.batch.decodes:
+            return plan.decode_all and self.batch.decodes > 0, plan.scheduled
+        others = [pair for pair in plan.scheduled if self.jobs[pair[0]].after == NEVER]
+        if len(plan.scheduled) - len(others) < self.batch.decodes or self.outgrowing:
+            return False, plan.scheduled
+        return True, others
+
+    def _work(self, plan: Plan, together: bool, singly: list[tuple[int, int]]) -> Work:
+        """Add up what the step computes, and buy the blocks for those who do not just decode."""
+        prefill = pairs = longest = 0
+        decodes, context = (self.batch.decodes, self.batch.context) if together else (0, 0)
+        for rid, tokens in singly:
+            r = self._look(rid)
+            assert r is not None
             if r.decoding:
+                # It decodes on its own; from its next token on it may do so with the others.
+                self._stop_decoding(self.jobs[rid])
                 decodes += 1
                 context += r.computed + 1
             else:
@@ -265,50 +312,182 @@ class Engine:
                 prefill += padded
                 longest = max(longest, padded)
                 pairs += padded * (padded + 2 * r.computed)
+            self.pool.take(r, self.view.blocks_needed(r, tokens))
         return Work(prefill, decodes + plan.idle_slots, context, pairs, longest)
 
-    def _give_tokens(self, plan: Plan, start: int, record: StepRecord | None) -> None:
-        """Advance everyone scheduled; sample where nothing is missing; let out the finished."""
-        view, end = self.view, self.view.clock_ns
-        prefilled, advanced, done = 0, False, False
-        for rid, tokens in plan.scheduled:
+    # -- time -------------------------------------------------------------------------------
+
+    def _repeat(self, work: Work, price: int) -> tuple[int, list[int]]:
+        """Take as many equal steps as there are; return how many, and the ids of those done.
+
+        This is all of event skipping. The plan promised that it repeats itself until somebody
+        arrives, finishes or finds no block. So that many steps are taken without asking again,
+        and the sums over them are closed forms in `_pass_steps`. Without skipping it would be one
+        step each time. That is the definition: both give the same result, digit for digit.
+        """
+        most = self.finishes[0][0] - self.batch.ticks
+        if self.max_steps is not None:
+            most = min(most, self.max_steps - self.taken)
+        if self.next is not None and self.arrivals_by_step:
+            most = min(most, self.next.arrival_ns - self.view.step)
+        most = max(1, self.batch.steps_within(self.pool.free, most))
+
+        growth_ns = getattr(self.cost, "growth_ns", None)
+        if growth_ns is not None:
+            growth = growth_ns(self.batch.decodes)
+            if self.next is not None and not self.arrivals_by_step:
+                gap = self.next.arrival_ns - self.view.clock_ns
+                most = steps_until(gap, price, growth, most)
+            return most, self._pass_steps(most, price, growth, together=True)
+
+        steps, done = 1, self._pass_steps(1, price, 0, together=True)
+        while steps < most and not (self.next is not None and self._due(self.next)):
+            price = self._price(work._replace(context_tokens=self.batch.context))
+            done += self._pass_steps(1, price, 0, together=True)
+            steps += 1
+        return steps, done
+
+    def _price(self, work: Work) -> int:
+        price = self.cost.price_ns(work)
+        if type(price) is not int or price < 0:
+            raise InputError(f"{self.cost!r} priced a step at {price!r}: not whole nanoseconds")
+        return price
+
+    def _pass_steps(self, steps: int, price: int, growth: int, together: bool) -> list[int]:
+        """Let the time of equal steps pass, in which those that decode get their tokens.
+
+        Step `j` costs ``price + j * growth``. Returns the ids of those who are done.
+        """
+        batch, pool = self.batch, self.pool
+        span = price * steps + growth * (steps * (steps - 1) // 2)
+        if not self.jobs:
+            self.view.clock_ns += span
+            return []
+        self.running_ns += span * len(batch)
+        self.system_ns += span * len(self.jobs)
+        self.promised_ns += span * self.promised
+        self.claimed_ns += span * self.claimed
+        self.token_ns += span * self.cached
+        self.block_ns += span * pool.held
+        first_end = self.view.clock_ns + price
+        self.view.clock_ns += span
+        if not together:
+            return []
+
+        n = batch.decodes
+        if steps > 1:  # in step j, those that decode have n * j tokens more than at the start
+            weighted = price * (steps * (steps - 1) // 2)
+            weighted += growth * ((steps - 1) * steps * (2 * steps - 1) // 6)
+            self.token_ns += n * weighted
+        for first, times, blocks in batch.purchases(steps):
+            pool.buy(times * blocks)
+            for j in range(first, steps, batch.block_size):
+                self.block_ns += blocks * (span - price * j - growth * (j * (j - 1) // 2))
+        if self.fresh or first_end - price != self.last_tick_ns:
+            self._log_gaps(first_end, price, growth, steps)
+        else:
+            self.log.extend(price, growth, steps, n)
+        batch.tick(steps)
+        self.cached += n * steps
+        self.last_tick_ns = self.view.clock_ns
+        return self._finish_due()
+
+    def _log_gaps(self, first_end: int, price: int, growth: int, steps: int) -> None:
+        """Note the gaps that tokens at the ends of these steps make, if not all are steps long."""
+        n, own = self.batch.decodes, 0
+        for job in self.fresh:
+            if job.after == self.batch.ticks:
+                job.gap, job.after = first_end - job.last_token_ns, job.after + 1
+                own += 1
+        self.fresh.clear()
+        gap = first_end - self.last_tick_ns if self.last_tick_ns != NEVER else 0
+        self.log.extend(gap, 0, 1, n - own)
+        self.log.extend(price + growth, growth, steps - 1, n)
+
+    def _finish_due(self) -> list[int]:
+        """Let out those who had their last token at this tick, in order of joining."""
+        done: list[int] = []
+        while self.finishes and self.finishes[0][0] <= self.batch.ticks:
+            tick, _, rid = heapq.heappop(self.finishes)
+            job = self.jobs.get(rid)
+            if job is not None and job.done_at == tick and job.after != NEVER:
+                self._finish(job)
+                done.append(rid)
+        return done
+
+    # -- tokens of those who do not just decode ------------------------------------------------
+
+    def _give_tokens(self, singly: list[tuple[int, int]], start: int) -> list[int]:
+        """Advance each; sample where nothing is missing. Returns the ids of those who are done."""
+        end, ledger = self.view.clock_ns, self.ledger
+        prefilled, done = 0, []
+        for rid, tokens in singly:
             job = self.jobs[rid]
-            r, out = job.progress, job.record
-            decoding = r.decoding
-            if out.first_scheduled_ns is None:
-                out.first_scheduled_ns = start
-            prefilled += 0 if decoding else tokens
+            r = job.progress
+            if ledger.first_scheduled_ns[job.row] == NEVER:
+                ledger.first_scheduled_ns[job.row] = start
+            if not r.decoding:
+                prefilled += tokens
             r.computed += tokens
             self.cached += tokens
+            self.stale_tokens += tokens
             if r.computed > job.best:
-                job.best, advanced = r.computed, True
-            sampled = r.computed == r.total
-            if sampled:
-                r.produced += 1
-                if out.first_token_ns is None or out.last_token_ns is None:
-                    inside = self.stamp_inside_step
-                    out.first_token_ns = start + self._prefill_ns(prefilled) if inside else end
-                    out.last_token_ns = out.first_token_ns
-                    out.output_tokens += self.count_first_token
-                else:
-                    out.gaps.append(end - out.last_token_ns)
-                    out.last_token_ns = end
-                    out.output_tokens += 1
-                if r.produced == job.target or r.total >= self.longest:
-                    self._finish(job)
-                    if record is not None:
-                        record.finished.append(rid)
-                    done = True
-            if record is not None:
-                record.scheduled.append(Scheduled(rid, tokens, sampled, decoding))
-        if done:
-            view.running[:] = [r for r in view.running if r.id in self.jobs]
-        self.stale_tokens = 0 if advanced else self.stale_tokens + sum(n for _, n in plan.scheduled)
-        self.stale_steps = 0 if advanced else self.stale_steps + 1
+                job.best, self.stale_tokens, self.stale_steps = r.computed, 0, 0
+            if r.computed < r.total:
+                if r.decoding:  # computed again up to its last token
+                    self._start_decoding(job)
+                continue
+            r.produced += 1
+            if job.first_token_ns == NEVER:
+                inside = self.stamp_inside_step
+                job.first_token_ns = start + self._prefill_ns(prefilled) if inside else end
+                job.last_token_ns = job.first_token_ns
+            else:
+                here = self.batch.ticks
+                job.stints.append(Stint(end - job.last_token_ns, here, here))
+                job.last_token_ns = end
+            if r.produced == job.target or r.total >= self.longest:
+                self._finish(job)
+                done.append(rid)
+            else:
+                self._start_decoding(job)
+        return done
+
+    def _start_decoding(self, job: _Job) -> None:
+        """Let a job advance with the others from the next tick on."""
+        r, ticks = job.progress, self.batch.ticks
+        self.batch.start_decoding(r)
+        job.after, job.gap = ticks, NEVER
+        job.done_at = ticks + min(job.target - r.produced, self.longest - r.total)
+        heapq.heappush(self.finishes, (job.done_at, job.place, r.id))
+        if job.last_token_ns != self.last_tick_ns:
+            self.fresh.append(job)
+
+    def _stop_decoding(self, job: _Job) -> None:
+        """Bring a job up to date, and let it advance on its own."""
+        if job.after == NEVER:
+            return
+        self.batch.stop_decoding(job.progress.id)
+        if stint := self._stint(job):
+            job.stints.append(stint)
+            job.last_token_ns = self.last_tick_ns
+        job.best = max(job.best, job.progress.computed)
+        job.after = NEVER
+
+    def _stint(self, job: _Job) -> Stint | None:
+        """Return the stretch in which a job has decoded with the others, if it has had a tick."""
+        if job.after == NEVER or (job.gap == NEVER and job.after == self.batch.ticks):
+            return None
+        return Stint(job.gap, job.after, self.batch.ticks)
 
     def _prefill_ns(self, tokens: int) -> int:
         price: Any = self.cost
         return int(price.prefill_ns(tokens))
+
+    def _spelled_out(self, plan: Plan) -> Plan:
+        """Name everyone that decodes: some of them have outgrown what they had reserved."""
+        decodes = [(r.id, 1) for r in self.batch if r.decoding and r.id not in plan.preempted]
+        return replace(plan, decode_all=False, scheduled=decodes + plan.scheduled)
 
     # -- arrivals ---------------------------------------------------------------------------
 
@@ -316,28 +495,28 @@ class Engine:
         now = self.view.step if self.arrivals_by_step else self.view.clock_ns
         return request.arrival_ns <= now
 
-    def _admit_arrivals(self) -> None:
-        """Put everyone who has arrived into the queue."""
-        while self.next is not None and self._due(self.next):
-            request = self.next
-            record = self.records[request.id] = Record(request)
-            if self.never_fits == "reject" and self._shortage(request):
-                record.status = "rejected"
-                self._report(record)
-            else:
-                job = self.jobs[request.id] = self._job(record)
-                self.live[request.id] = job.progress
-                if not self.arrivals_by_step:  # it has been here since it arrived in mid-step
-                    self.system_ns += self.view.clock_ns - request.arrival_ns
-                self.view.waiting.append(job.progress)
-                self.arrived.append(request.id)
-            self._pull()
+    def _admit(self, request: Request) -> None:
+        """Put a request that has arrived into the queue, and look at the next one."""
+        row = self.ledger.open(request)
+        if self.never_fits == "reject" and self._shortage(request):
+            self.ledger.set_status(row, "rejected")
+            self._report(row)
+        else:
+            job = self.jobs[request.id] = self._job(row, request)
+            if not self.arrivals_by_step:  # it has been here since it arrived in mid-step
+                self.system_ns += self.view.clock_ns - request.arrival_ns
+            self.view.waiting.append(job.progress)
+            self.arrived.append(request.id)
+        self._pull()
 
-    def _job(self, record: Record) -> _Job:
-        request = record.request
-        target = request.output_len + (not self.count_first_token)
-        predicted, claim = self._prediction(request), self._claim(request)
-        return _Job(record, target, self._final(request), claim, predicted)
+    def _job(self, row: int, r: Request) -> _Job:
+        predicted = self._prediction(r)
+        progress = Progress(
+            r.id, r.arrival_ns, r.prompt_len, r.priority, r.tenant, predicted_output=predicted
+        )
+        target = r.output_len + (not self.count_first_token)
+        claim = r.prompt_len + (predicted or 1) - 1 if self.view.reserve_all else 0
+        return _Job(row, progress, target, self._final(r), claim)
 
     def _prediction(self, r: Request) -> int | None:
         """Return how many tokens a policy that may know it expects of a request."""
@@ -382,8 +561,7 @@ class Engine:
             return
         if not isinstance(r, Request):
             raise InputError(f"a workload holds servesim.Request objects, not {r!r}")
-        if r.id in self.records:
-            raise InputError(f"request {r.id} appears twice: ids must be unique")
+        self._check_new(r.id)
         if r.arrival_ns < self.last_arrival_ns:
             raise InputError(
                 f"request {r.id} arrives at {r.arrival_ns} ns, before the one ahead of it "
@@ -393,24 +571,23 @@ class Engine:
         if self.never_fits == "error":
             self._check_fits(r)
 
+    def _check_new(self, rid: int) -> None:
+        """Refuse an id that was there before. Ascending ids need no memory."""
+        if self.ids is None and self.last_id is not None and rid <= self.last_id:
+            self.ids = set(self.ledger.id) | {self.last_id}
+        if self.ids is not None:
+            if rid in self.ids:
+                raise InputError(f"request {rid} appears twice: ids must be unique")
+            self.ids.add(rid)
+        self.last_id = rid
+
     def _jump_to_next_arrival(self) -> None:
         """Move the clock (or the step counter) to the next arrival; nothing is computed."""
         assert self.next is not None
         if self.arrivals_by_step:
             self.view.step = max(self.view.step, self.next.arrival_ns)
             return
-        gap = max(0, self.next.arrival_ns - self.view.clock_ns)
-        self._pass_time(gap)
-
-    def _pass_time(self, ns: int) -> None:
-        """Move the clock, and what is averaged over time."""
-        self.view.clock_ns += ns
-        self.block_ns += ns * self.pool.held
-        self.token_ns += ns * self.cached
-        self.promised_ns += ns * self.promised
-        self.claimed_ns += ns * self.claimed
-        self.running_ns += ns * len(self.view.running)
-        self.system_ns += ns * len(self.jobs)
+        self._pass_steps(1, max(0, self.next.arrival_ns - self.view.clock_ns), 0, together=False)
 
     def _shortage(self, r: Request) -> str:
         """Say why a request can never be served, or return nothing if it can."""
@@ -435,54 +612,100 @@ class Engine:
             self._release(job)
             job.progress.computed = 0
             job.progress.preemptions += 1
-            job.record.preemptions += 1
-            job.running = False
-            self.view.running.remove(job.progress)
             self.view.waiting.appendleft(job.progress)
             self.preemptions += 1
 
     def _join(self, plan: Plan) -> None:
         """Move scheduled requests from the queue to the end of the batch."""
-        waiting = self.view.waiting
+        waiting, batch = self.view.waiting, self.batch
         joined = 0
         for rid, _ in plan.scheduled:
-            job = self.jobs[rid]
-            if not job.running:
-                job.running = True
+            if not batch.has(rid):
+                job = self.jobs[rid]
+                self.joined += 1
+                job.place = self.joined
                 self.promised += job.final
                 self.claimed += job.claim
-                self.view.running.append(job.progress)
+                self.outgrowing += 0 < job.claim < job.final
+                batch.join(job.progress)
                 joined += 1
-        while joined and self.jobs[waiting[0].id].running:  # the usual case: from the head
+        while joined and batch.has(waiting[0].id):  # the usual case: from the head
             waiting.popleft()
             joined -= 1
         if joined:
-            self.view.waiting = Queue(r for r in waiting if not self.jobs[r.id].running)
+            self.view.waiting = Queue(r for r in waiting if not batch.has(r.id))
         if plan.queue is not None:
-            self.view.waiting = Queue(self.live[rid] for rid in plan.queue)
+            self.view.waiting = Queue(self.jobs[rid].progress for rid in plan.queue)
 
     def _finish(self, job: _Job) -> None:
         self._release(job)
-        job.record.status = "finished"
-        del self.jobs[job.progress.id], self.live[job.progress.id]
-        self._report(job.record)
+        self._write_down(job)
+        self.ledger.set_status(job.row, "finished")
+        del self.jobs[job.progress.id]
+        self._report(job.row)
 
     def _release(self, job: _Job) -> None:
+        """Take a job out of the batch and its blocks back."""
+        self._stop_decoding(job)
+        self.batch.leave(job.progress.id)
         self.pool.give_back(job.progress)
         self.cached -= job.progress.computed
         self.promised -= job.final
         self.claimed -= job.claim
+        self.outgrowing -= 0 < job.claim < job.final
 
-    def _report(self, record: Record) -> None:
+    def _write_down(self, job: _Job) -> None:
+        """Copy to the ledger what is known of a job."""
+        ledger, row, r = self.ledger, job.row, job.progress
+        if self.batch.has(r.id):
+            self.batch.look(r.id)
+        stint = self._stint(job)
+        ledger.first_token_ns[row] = job.first_token_ns
+        ledger.last_token_ns[row] = self.last_tick_ns if stint else job.last_token_ns
+        ledger.output_tokens[row] = max(0, r.produced - (not self.count_first_token))
+        ledger.preemptions[row] = r.preemptions
+        ledger.set_stints(row, [*job.stints, stint] if stint else job.stints)
+
+    def _report(self, row: int) -> None:
         if self.on_done is not None:
-            self.on_done(record)
+            self.on_done(self.ledger[row])
+
+    def _record(
+        self, plan: Plan, together: bool, work: Work, price: int, free_before: int
+    ) -> StepRecord:
+        """Write down a step as it begins."""
+        running = list(self.batch)
+        decodes = [(r.id, 1) for r in running if r.decoding] if plan.decode_all else []
+        scheduled = []
+        for rid, tokens in decodes + plan.scheduled:
+            r = self.jobs[rid].progress
+            scheduled.append(Scheduled(rid, tokens, tokens == r.missing, r.decoding))
+        blocks, free = {r.id: r.blocks for r in running}, self.pool.free
+        if together:  # these get their blocks as time passes
+            free -= self.batch.blocks_to_decode
+            decoding = (r for r in running if self.jobs[r.id].after != NEVER)
+            blocks |= {r.id: r.blocks + self.view.blocks_needed(r, 1) for r in decoding}
+        return StepRecord(
+            index=self.view.step,
+            start_ns=self.view.clock_ns,
+            cost_ns=price,
+            arrived=self.arrived,
+            preempted=list(plan.preempted),
+            free_blocks=(free_before, free, free),
+            work=work,
+            running=[r.id for r in running],
+            waiting=[r.id for r in self.view.waiting],
+            blocks=blocks,
+            reasons=dict(plan.reasons),
+            idle_slots=plan.idle_slots,
+            scheduled=scheduled,
+        )
 
     # -- standing still ---------------------------------------------------------------------
 
-    def _stalled(self, plan: Plan) -> bool:
+    def _stalled(self) -> bool:
         """Tell whether a recorded run has stalled; raise if a run that must finish has."""
-        empty = not plan.scheduled and not plan.preempted
-        self.empty_steps = self.empty_steps + 1 if empty else 0
+        self.empty_steps = 0 if self.worked else self.empty_steps + 1
         if self.on_stall == "record":
             if self.empty_steps and self.next is not None:
                 self.empty_steps = 0
@@ -511,15 +734,21 @@ class Engine:
         return next(iter(self.jobs), None)
 
 
-class _Running:
-    """The ids of running requests, as a container: tests membership, copies nothing."""
+def steps_until(gap: int, price: int, growth: int, most: int) -> int:
+    """Return how many steps it takes to fill `gap` ns, from 1 to `most`.
 
-    def __init__(self, jobs: dict[int, _Job]) -> None:
-        self._jobs = jobs
-
-    def __contains__(self, rid: object) -> bool:
-        job = self._jobs.get(rid)  # type: ignore[call-overload]
-        return job is not None and bool(job.running)
+    Step `j` takes ``price + j * growth`` ns.
+    """
+    if not growth:
+        return max(1, min(most, -(-gap // price))) if price else most
+    low, high = 1, most
+    while low < high:
+        middle = (low + high) // 2
+        if price * middle + growth * (middle * (middle - 1) // 2) < gap:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def _has_repr(policy: object) -> bool:
@@ -546,6 +775,7 @@ def simulate(
     never_fits: Literal["error", "reject", "try"] = "error",
     on_stall: Literal["error", "record"] = "error",
     record_steps: bool = False,
+    skip: bool = True,
     count_first_token: bool = True,
     stamp_inside_step: bool = False,
     max_model_len: int | None = None,
@@ -573,6 +803,9 @@ def simulate(
         Whether a policy that stands still is an error or an outcome.
     record_steps : bool
         Keep every step in ``result.step_records``.
+    skip : bool
+        Take equal steps at once where the plan allows it. False takes each on its own, with the
+        same result.
     count_first_token : bool
         False: the token that the prefill makes does not count as output, and `output_len` more
         are produced (a quirk of both toy programs).

@@ -128,6 +128,11 @@ class BlockPool:
         owner.blocks += blocks
         self.peak = max(self.peak, self.size - self.free)
 
+    def buy(self, blocks: int) -> None:
+        """Hand out free blocks to requests that keep their own count (see `Batch`)."""
+        self.free -= blocks
+        self.peak = max(self.peak, self.size - self.free)
+
     def give_back(self, owner: Progress) -> None:
         """Take back all blocks that `owner` holds."""
         self.free += owner.blocks

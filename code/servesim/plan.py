@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, SupportsIndex, overload
 
+from .batch import Batch
 from .kv import Room, blocks_for, power_of_two
 from .request import Progress
 
@@ -44,8 +45,9 @@ class View:
         Index of the step.
     waiting : Queue of Progress
         Requests that hold no place in the batch, head of the queue first.
-    running : list of Progress
-        Requests in the batch, in the order in which they joined.
+    running : Batch
+        Requests in the batch, in the order in which they joined. Reads like a list, and knows
+        more: how many of them decode, who does not yet, how many blocks the next tokens take.
     free_blocks, total_blocks, block_size : int
         KV blocks that nobody holds, all blocks (a null block included), tokens in a block.
     reserve_all : bool
@@ -60,13 +62,20 @@ class View:
     clock_ns: int
     step: int
     waiting: Queue
-    running: list[Progress]
+    running: Batch
     free_blocks: int
     total_blocks: int
     block_size: int
     reserve_all: bool = False
     more_to_come: bool = False
     holes: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        """Accept plain lists, as they come from JSON or from a test."""
+        if not isinstance(self.waiting, Queue):
+            self.waiting = Queue(self.waiting)
+        if not isinstance(self.running, Batch):
+            self.running = Batch.of(self.running, self.block_size, not self.reserve_all)
 
     def room(self) -> Room:
         """Return the free blocks as something to take from while planning."""
@@ -99,7 +108,7 @@ class View:
     def from_json(cls, data: dict[str, Any]) -> View:
         """Rebuild a view from `to_json`'s data."""
         data = dict(data)
-        data["waiting"] = Queue(Progress(**r) for r in data["waiting"])
+        data["waiting"] = [Progress(**r) for r in data["waiting"]]
         data["running"] = [Progress(**r) for r in data["running"]]
         return cls(**data)
 
@@ -113,6 +122,9 @@ class Plan:
     scheduled : list of (int, int)
         Request id and number of tokens, in order. A waiting request that is named here joins
         the batch, at its end.
+    decode_all : bool
+        Every running request that decodes gets its next token, before the scheduled ones; they
+        need not be named.
     preempted : list of int
         Running requests to throw out, in order: each loses its blocks and goes to the head of
         the queue. What it produced is kept, its tokens have to be computed again.
@@ -132,6 +144,7 @@ class Plan:
     """
 
     scheduled: list[tuple[int, int]] = field(default_factory=list)
+    decode_all: bool = False
     preempted: list[int] = field(default_factory=list)
     wait: bool = False
     repeatable: bool = False

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, islice
 
 from ..kv import UNLIMITED
-from ..plan import Plan, View
+from ..plan import Plan, View, everything
 from .base import Policy, at_least
 from .continuous import admissible
 
@@ -44,10 +44,13 @@ class Chunked(Policy):
 
     def plan(self, view: View) -> Plan:
         """Give out tokens: to decodes, then to prompts in order, then to newcomers that fit."""
-        plan = Plan(repeatable=True)
         left = self.token_budget or UNLIMITED
-        decodes_first = sorted(view.running, key=lambda r: not r.decoding)
-        for r in chain(decodes_first, admissible(view, self.max_running, plan.reasons)):
+        if view.running.decodes > left:  # the first to join go on
+            decoding = (r for r in view.running if r.decoding)
+            return Plan(everything(islice(decoding, left)), repeatable=True)
+        left -= view.running.decodes
+        plan = Plan(decode_all=True, repeatable=True)
+        for r in chain(view.running.prefilling, admissible(view, self.max_running, plan.reasons)):
             tokens = min(r.missing, self.chunk or r.missing, left)
             if not tokens:
                 plan.reasons[r.id] = (
@@ -56,5 +59,5 @@ class Chunked(Policy):
                 break
             left -= tokens
             plan.scheduled.append((r.id, tokens))
-            plan.repeatable &= r.decoding
+            plan.repeatable = False
         return plan

@@ -40,7 +40,7 @@ class Continuous(Policy):
         self.wait_for_arrivals = wait_for_arrivals
 
     def plan(self, view: View) -> Plan:
-        """Let in whoever fits, then run everybody."""
+        """Let in whoever fits, with its whole prompt; everyone else decodes."""
         reasons: dict[int, str] = {}
         joining = list(admissible(view, self.max_running, reasons))
         if self.prefill_alone and joining:
@@ -48,8 +48,7 @@ class Continuous(Policy):
         full = len(view.running) + len(joining) == self.max_running
         if self.wait_for_arrivals and view.more_to_come and not full and not reasons:
             return Plan(wait=True)
-        decoding = not joining and all(r.decoding for r in view.running)
-        return Plan(everything([*view.running, *joining]), repeatable=decoding, reasons=reasons)
+        return Plan(everything(joining), decode_all=True, repeatable=not joining, reasons=reasons)
 
 
 def admissible(view: View, max_running: int | None, reasons: dict[int, str]) -> Iterator[Progress]:

@@ -11,24 +11,68 @@ class Draft:
 
     Attributes
     ----------
-    running : list of Progress
-        The batch as it will be; `cursor` is the place in it whose turn it is.
     budget, free : int
         Tokens and KV blocks left.
+    size : int
+        Requests in the batch as it will be.
+    turns : list of Progress
+        Running requests that are served one by one; `cursor` tells whose turn it is.
+    decode_all : bool
+        True if those that decode were served together, and are not among `turns`.
     tokens, bought : dict of int to int
-        Tokens and blocks given in this step, by request id.
+        Tokens and blocks given one by one, by request id.
     preempted, skipped : list of Progress
     """
 
     def __init__(self, view: View, budget: int) -> None:
         self.view, self.budget, self.free = view, budget, view.free_blocks
-        self.running, self.cursor = list(view.running), 0  # the cursor tells whose turn it is
+        self.size, self.cursor = len(view.running), 0
+        self.turns: list[Progress] = []
+        self.decode_all = False
         self.tokens: dict[int, int] = {}
         self.bought: dict[int, int] = {}
         self.preempted: list[Progress] = []
         self.skipped: list[Progress] = []
         self.reasons: dict[int, str] = {}
         self.only_decodes = True
+
+    def begin(self, last_goes_first: bool = False) -> None:
+        """Serve those that decode together, if they come first and the budget is enough for all.
+
+        Nobody among them then needs a closer look: only the others have turns. If there are too
+        few blocks, whoever joined last is thrown out until there are enough, or, without
+        `last_goes_first`, everyone is served in turn.
+        """
+        batch = self.view.running
+        need = batch.blocks_to_decode
+        self.decode_all = batch.decodes_lead and batch.decodes <= self.budget
+        if need > self.free and not last_goes_first:
+            self.decode_all = False
+        self.turns = list(batch.prefilling if self.decode_all else batch)
+        if not self.decode_all:
+            return
+        decodes, from_the_end = batch.decodes, reversed(batch)
+        while need > self.free:
+            last = next(from_the_end)
+            if self.turns:
+                self.preempt(last)
+                continue
+            need -= self.view.blocks_needed(last, 1)
+            decodes -= 1
+            self._throw_out(last)
+        self.budget -= decodes
+        self.free -= need
+
+    def name_everyone(self) -> None:
+        """Write down those that were served together one by one, as if each had had a turn."""
+        if not self.decode_all:
+            return
+        decoding = [r for r in self.view.running if r.decoding]
+        self.tokens = {**{r.id: 1 for r in decoding}, **self.tokens}
+        self.bought |= {r.id: self.view.blocks_needed(r, 1) for r in decoding}
+        self.turns[:0] = decoding
+        self.cursor += len(decoding)
+        self.decode_all = False
 
     def schedule(self, r: Progress, tokens: int) -> None:
         """Give tokens to a request, and buy the blocks for them."""
@@ -39,11 +83,16 @@ class Draft:
 
     def preempt(self, r: Progress) -> None:
         """Throw a request out; what this step had given it comes back."""
-        index = next(i for i, other in enumerate(self.running) if other is r)
-        del self.running[index]
+        index = next(i for i, other in enumerate(self.turns) if other is r)
+        del self.turns[index]
         self.cursor -= index < self.cursor  # so that nobody is skipped
         self.budget += self.tokens.pop(r.id, 0)
-        self.free += r.blocks + self.bought.pop(r.id, 0)
+        self.free += self.bought.pop(r.id, 0)
+        self._throw_out(r)
+
+    def _throw_out(self, r: Progress) -> None:
+        self.size -= 1
+        self.free += r.blocks
         self.preempted.append(r)
 
     def hold(self, r: Progress, why: str) -> None:
@@ -54,6 +103,7 @@ class Draft:
         """Write it down. It repeats itself if all it does is to decode."""
         return Plan(
             scheduled=list(self.tokens.items()),
+            decode_all=self.decode_all,
             preempted=[r.id for r in self.preempted],
             repeatable=self.only_decodes and not self.preempted and not self.skipped,
             queue=queue,

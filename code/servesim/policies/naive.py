@@ -17,10 +17,7 @@ class Naive(Policy):
 
     def plan(self, view: View) -> Plan:
         """Go on with the one that runs, or take the next from the queue."""
-        alone = view.running or view.waiting[:1]
-        behind = view.waiting[:1] if view.running else view.waiting[1:2]
-        return Plan(
-            scheduled=everything(alone),
-            repeatable=bool(view.running),
-            reasons={r.id: f"r{alone[0].id} is served alone" for r in behind},
-        )
+        if view.running:
+            reasons = {r.id: "another one is served alone" for r in view.waiting[:1]}
+            return Plan(decode_all=True, repeatable=True, reasons=reasons)
+        return Plan(everything(view.waiting[:1]))

@@ -41,7 +41,7 @@ class PrefillFirst(Policy):
         joining: list[Progress] = []
         for r in step.view.waiting:
             need = step.view.blocks_needed(r, r.missing)
-            if len(step.running) + len(joining) >= self.max_running:
+            if step.size + len(joining) >= self.max_running:
                 step.hold(r, f"all {self.max_running} places are taken")
             elif need > step.free:
                 step.hold(r, f"needs {need} blocks, {step.free} free")
@@ -56,10 +56,11 @@ class PrefillFirst(Policy):
 
     def decode(self, step: Draft) -> Plan:
         """Give everyone a token, in order; preempt from the end of the batch for blocks."""
-        while step.cursor < len(step.running):
-            r = step.running[step.cursor]
+        step.begin(last_goes_first=True)
+        while step.cursor < len(step.turns):
+            r = step.turns[step.cursor]
             if step.view.blocks_needed(r, 1) > step.free:
-                step.preempt(step.running[-1])  # in the end r itself
+                step.preempt(step.turns[-1])  # in the end r itself
             else:
                 step.schedule(r, 1)
                 step.cursor += 1

@@ -30,7 +30,7 @@ class Static(Policy):
         if view.running:
             idle = self._size - len(view.running)
             reasons = {r.id: "the running group is not done" for r in view.waiting[:1]}
-            return Plan(everything(view.running), idle_slots=idle, repeatable=True, reasons=reasons)
+            return Plan(decode_all=True, idle_slots=idle, repeatable=True, reasons=reasons)
 
         group = self.next_group(view)
         complete = len(group) == min(self.batch_size, len(view.waiting))

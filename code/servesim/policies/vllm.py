@@ -68,9 +68,7 @@ class VLLM(Policy):
     release: str = "0.33.0"
 
     def __post_init__(self) -> None:
-        at_least(
-            1, max_num_batched_tokens=self.max_num_batched_tokens, max_num_seqs=self.max_num_seqs
-        )
+        at_least(1, **{k: v for k, v in vars(self).items() if k.startswith("max_num")})
         at_least(0, long_prefill_token_threshold=self.long_prefill_token_threshold)
         one_of(("fcfs", "priority"), policy=self.policy)
         one_of(tuple(RELEASES), release=self.release)
@@ -90,12 +88,13 @@ class VLLM(Policy):
 
     def serve_running(self, step: Draft, limit: int, rules: Release) -> None:
         """Go through the batch in order; preempt until there are blocks for each one's tokens."""
-        while step.cursor < len(step.running) and step.budget:
-            r = step.running[step.cursor]
+        step.begin(last_goes_first=self.policy == "fcfs")
+        while step.cursor < len(step.turns) and step.budget:
+            r = step.turns[step.cursor]
             tokens = min(r.missing, limit or r.missing, step.budget)
             victim = None
             while victim is not r and step.view.blocks_needed(r, tokens) > step.free:
-                victim = self.victim(step.running)
+                victim = self.victim(step)
                 step.preempt(victim)
             if victim is not r:
                 step.schedule(r, tokens)
@@ -103,16 +102,17 @@ class VLLM(Policy):
             elif self.policy == "fcfs" or not rules.goes_on_after_itself:
                 return
 
-    def victim(self, running: list[Progress]) -> Progress:
+    def victim(self, step: Draft) -> Progress:
         """Choose whom to preempt: the last to join; by priority the least urgent and latest."""
         if self.policy == "fcfs":
-            return running[-1]
-        return max(running, key=lambda r: (r.priority, r.arrival_ns))
+            return step.turns[-1]
+        step.name_everyone()
+        return max(step.turns, key=lambda r: (r.priority, r.arrival_ns))
 
     def admit_waiting(self, step: Draft, limit: int, rules: Release) -> None:
         """Take from the head of the queue; the first that lacks room ends it for all behind."""
         for r in self.in_order(step.view.waiting):
-            if not step.budget or len(step.running) >= self.max_num_seqs:
+            if not step.budget or step.size >= self.max_num_seqs:
                 return step.hold(r, "no token budget or no place in the batch is left")
             tokens = min(r.missing, limit or r.missing)
             if tokens > step.budget and not self.enable_chunked_prefill:
@@ -125,12 +125,12 @@ class VLLM(Policy):
             need = step.view.blocks_needed(r, tokens)
             if rules.full_prompt_check:
                 whole = r.total if self.scheduler_reserve_full_isl else tokens
-                spare = int(self.watermark * step.view.total_blocks) if step.running else 0
+                spare = int(self.watermark * step.view.total_blocks) if step.size else 0
                 need = blocks_for(whole, step.view.block_size) + spare
             if need > step.free:
                 return step.hold(r, f"needs {need} blocks, {step.free} free")
             step.schedule(r, tokens)
-            step.running.append(r)
+            step.size += 1
         return None
 
     def in_order(self, waiting: Iterable[Progress]) -> Iterable[Progress]:

@@ -1,0 +1,206 @@
+"""The running requests. Those that decode advance together, without being touched one by one.
+
+Each decode step adds one token to every decoding request. So it is enough to count the steps
+(`ticks`): what a request has computed follows from the tick at which it was last looked at, and is
+filled in when someone looks again. That is why a step costs what changes in it, and not what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import SupportsIndex, overload
+
+from .kv import blocks_for
+from .request import Progress
+
+
+class Batch(Sequence[Progress]):
+    """The running requests, in the order in which they joined. Reads like a list.
+
+    Parameters
+    ----------
+    block_size : int
+        Tokens in a KV block.
+    on_demand : bool
+        True if a decoding request buys a block whenever its last one is full; False if it got
+        all it needs when it joined.
+
+    Attributes
+    ----------
+    ticks : int
+        Steps so far in which all decoding requests got a token.
+    decodes : int
+        How many of the running requests decode.
+    context : int
+        Tokens they will attend to in their next step, their own new one included.
+    """
+
+    __slots__ = (
+        "_members",
+        "_phases",
+        "_prefilling",
+        "_since",
+        "block_size",
+        "context",
+        "decodes",
+        "on_demand",
+        "ticks",
+    )
+
+    def __init__(self, block_size: int = 1, on_demand: bool = False) -> None:
+        self.block_size, self.on_demand = block_size, on_demand
+        self.ticks = self.decodes = self.context = 0
+        self._members: dict[int, Progress] = {}
+        self._prefilling: dict[int, Progress] = {}
+        self._since: dict[int, int] = {}  # decoding requests: the tick they are up to date with
+        # How many decoding requests need a block `phase` ticks before the next multiple of
+        # block_size; see `blocks_to_decode`.
+        self._phases: dict[int, int] = {}
+
+    @classmethod
+    def of(cls, requests: Iterable[Progress], block_size: int, on_demand: bool) -> Batch:
+        """Build a batch from requests."""
+        batch = cls(block_size, on_demand)
+        for r in requests:
+            batch.join(r)
+            if r.decoding:
+                batch.start_decoding(r)
+        return batch
+
+    # -- what a policy may ask without looking at every request -------------------------------
+
+    @property
+    def prefilling(self) -> Iterable[Progress]:
+        """The running requests that do not decode yet, in the order in which they joined."""
+        return self._prefilling.values()
+
+    @property
+    def blocks_to_decode(self) -> int:
+        """KV blocks needed to give every decoding request its next token."""
+        return self._phases.get(-self.ticks % self.block_size, 0)
+
+    @property
+    def decodes_lead(self) -> bool:
+        """True if all that decode joined before all that do not."""
+        if not self._prefilling:
+            return True
+        late = islice(reversed(self._members), len(self._prefilling))
+        return all(rid in self._prefilling for rid in late)
+
+    # -- reading it like a list ---------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Progress]:
+        for rid in self._since:
+            self.look(rid)
+        return iter(self._members.values())
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Progress: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Progress]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Progress | list[Progress]:
+        return list(self)[index]
+
+    def __reversed__(self) -> Iterator[Progress]:
+        """Go through the batch from its end; only those who are reached are looked at."""
+        return map(self.look, reversed(self._members))
+
+    def __add__(self, other: Iterable[Progress]) -> list[Progress]:
+        return [*self, *other]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Batch | list) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def has(self, rid: object) -> bool:
+        """Tell whether a request with this id is running."""
+        return rid in self._members
+
+    def look(self, rid: int) -> Progress:
+        """Return a running request, brought up to date."""
+        r = self._members[rid]
+        since = self._since.get(rid, self.ticks)
+        if since != self.ticks:
+            r.computed += self.ticks - since
+            r.produced += self.ticks - since
+            if self.on_demand:
+                r.blocks = blocks_for(r.computed, self.block_size)
+            self._since[rid] = self.ticks
+        return r
+
+    # -- for the engine -----------------------------------------------------------------------
+
+    def join(self, r: Progress) -> None:
+        """Add a request at the end."""
+        self._members[r.id] = self._prefilling[r.id] = r
+
+    def leave(self, rid: int) -> Progress:
+        """Remove a request, brought up to date."""
+        r = self.stop_decoding(rid)
+        del self._members[rid], self._prefilling[rid]
+        return r
+
+    def start_decoding(self, r: Progress) -> None:
+        """Let a request advance with the others from the next tick on."""
+        del self._prefilling[r.id]
+        self._since[r.id] = self.ticks
+        self.decodes += 1
+        self.context += r.computed + 1
+        if self.on_demand:
+            phase = self._phase(r)
+            self._phases[phase] = self._phases.get(phase, 0) + 1
+
+    def stop_decoding(self, rid: int) -> Progress:
+        """Let a request advance on its own again, if it did not already."""
+        r = self.look(rid)
+        if self._since.pop(rid, None) is not None:
+            self._prefilling[rid] = r
+            self.decodes -= 1
+            self.context -= r.computed + 1
+            if self.on_demand:
+                phase = self._phase(r)
+                self._phases[phase] -= 1
+                if not self._phases[phase]:
+                    del self._phases[phase]
+        return r
+
+    def tick(self, steps: int) -> None:
+        """Give every decoding request `steps` tokens."""
+        self.ticks += steps
+        self.context += steps * self.decodes
+
+    def _phase(self, r: Progress) -> int:
+        """Return what stays the same while a request decodes, and tells when it needs a block."""
+        return (r.computed - self.ticks) % self.block_size
+
+    def purchases(self, steps: int) -> Iterator[tuple[int, int, int]]:
+        """Yield ``(first, times, blocks)``: what decoding for `steps` steps buys.
+
+        So many blocks are bought in step `first` (counted from 0) and every `block_size` steps
+        after it, so many times in all.
+        """
+        for phase, blocks in self._phases.items():
+            first = -(phase + self.ticks) % self.block_size
+            if first < steps:
+                yield first, (steps - 1 - first) // self.block_size + 1, blocks
+
+    def steps_within(self, free: int, most: int) -> int:
+        """Return how many decode steps, `most` at most, can be bought with `free` blocks."""
+        if not self._phases or (most // self.block_size + 1) * self.decodes <= free:
+            return most
+        rounds = free // self.decodes  # a block each, every block_size steps
+        steps, free = rounds * self.block_size, free - rounds * self.decodes
+        while steps < most:
+            free -= self._phases.get(-(self.ticks + steps) % self.block_size, 0)
+            if free < 0:
+                return steps
+            steps += 1
+        return most
