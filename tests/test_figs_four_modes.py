@@ -1,0 +1,129 @@
+"""The live figure of the chapter on the four modes."""
+
+from __future__ import annotations
+
+import random
+import re
+import xml.etree.ElementTree as ET
+from itertools import product
+from pathlib import Path
+
+import jupytext
+import pytest
+
+import servesim as ss
+from servesim import cost, explore, figs, svg, systems
+from servesim.errors import InputError
+
+CHAPTER = Path(__file__).resolve().parent.parent / "chapters" / "four-modes.md"
+PRICES = [*figs._FOUR_MODES_PRICES]
+RATES = (0.25, 0.5, 1, 2, 4, 8, 40)
+
+
+def chapter_explorer() -> explore.Explorer:
+    """Return what the chapter's cell shows."""
+    cells = jupytext.read(CHAPTER, fmt={"extension": ".md", "format_name": "myst"}).cells
+    (source,) = [c.source for c in cells if c.source.startswith("explore(")]
+    found = eval(source, {"explore": explore.explore})
+    assert isinstance(found, explore.Explorer)
+    return found
+
+
+def test_the_same_values_give_the_same_bytes() -> None:
+    assert figs.four_modes() == figs.four_modes()
+    figs._four_modes_published.cache_clear()
+    assert figs.four_modes(rate=2).svg == figs.four_modes(rate=2).svg
+
+
+def test_the_chapter_starts_with_the_function_s_own_defaults() -> None:
+    figure = chapter_explorer().figure()
+    own = figs.four_modes().with_id(figure.id)
+    assert (figure.svg, figure.summary, figure.table) == (own.svg, own.summary, own.table)
+
+
+def test_the_chapter_offers_the_price_lists_that_there_are() -> None:
+    choice = chapter_explorer().params["prices"]
+    assert isinstance(choice, explore.Choice)
+    assert list(choice.options) == PRICES
+
+
+@pytest.mark.parametrize("prices", PRICES)
+def test_corners_are_drawn(prices: str) -> None:
+    live = chapter_explorer()
+    for (blocks, padding), rate in product(((600, "paid"), (9600, "none")), (0.25, 40)):
+        figure = live.figure(prices=prices, kv_blocks=blocks, rate=rate, padding=padding, seed=0)
+        ET.fromstring(figure.svg)
+        assert "nan" not in figure.svg
+        assert "nothing to show" not in figure.svg
+
+
+def test_random_values_are_drawn() -> None:
+    rng, live = random.Random(5), chapter_explorer()
+    for _ in range(20):
+        figure = live.figure(
+            prices=rng.choice(PRICES),
+            kv_blocks=600 * rng.randint(1, 16),
+            rate=rng.choice(RATES),
+            padding=rng.choice(["paid", "none"]),
+            seed=rng.randint(0, 30),
+        )
+        root = ET.fromstring(figure.svg)
+        ids = [e.get("id") for e in root.iter() if e.get("id")]
+        assert len(ids) == len(set(ids))
+        assert figure.table is not None
+        assert len(figure.table.rows) == 4
+
+
+def test_summary_and_table_state_what_the_simulator_says() -> None:
+    work, kv = ss.workload.toy(), systems.TOY_KV
+    fast = ss.simulate(work, ss.policies.Continuous(), cost=cost.TOY, kv=kv)
+    slow = ss.simulate(work, ss.policies.Static(16), cost=cost.TOY, kv=kv)
+    figure = figs.four_modes()
+    a, b = fast.throughput_tok_s, slow.throughput_tok_s
+    assert a is not None
+    assert b is not None
+    assert f"continuous makes {a:,.0f} tokens/s, {a / b:.2f} times static's {b:,.0f}" in (
+        figure.summary
+    )
+    assert figure.table is not None
+    told = svg.fmt(figure.table.rows[2][3])
+    assert told == svg.fmt(fast.itl_ms.percentile(99))
+
+
+def test_the_ghost_is_the_published_table() -> None:
+    figure = figs.four_modes()
+    assert figure.table is not None
+    published = [row[4:] for row in figure.table.rows]
+    rows = systems.toy_rows(systems.toy_report())[1:]
+    for (tokens, ttft, gap), row in zip(published, rows, strict=True):
+        assert [f"{tokens:.0f}", f"{ttft:.1f}", f"{gap:.1f}"] == row[1:4]
+    assert len(re.findall("before: ", figure.svg)) == 3 * 4
+
+
+def test_unpadded_static_does_the_same_steps_for_less() -> None:
+    work, kv = ss.workload.toy(), systems.TOY_KV
+    padded, plain = (
+        ss.simulate(work, mode, cost=cost.TOY, kv=kv, record_steps=True)
+        for mode in (ss.policies.Static(16), figs._FourModesUnpadded(16))
+    )
+    assert padded.steps == plain.steps
+    real = sum(r.prompt_len for r in work)
+    assert sum(s.work.prefill_tokens for s in plain.step_records) == real
+    assert sum(s.work.prefill_tokens for s in padded.step_records) > real
+    assert plain.makespan_ns < padded.makespan_ns
+
+
+def test_without_a_shared_part_batching_gains_nothing() -> None:
+    prices = cost.Affine(prefill_us=40, decode_us=500)
+    work, kv = ss.workload.toy(), systems.TOY_KV
+    naive, fast = (
+        ss.simulate(work, mode, cost=prices, kv=kv)
+        for mode in (ss.policies.Naive(), ss.policies.Continuous())
+    )
+    assert naive.makespan_ns == fast.makespan_ns
+
+
+@pytest.mark.parametrize("wrong", [{"prices": "free"}, {"padding": "maybe"}, {"kv_blocks": 100}])
+def test_wrong_values_are_refused_in_one_sentence(wrong: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        figs.four_modes(**wrong)  # type: ignore[arg-type]
