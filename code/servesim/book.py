@@ -20,7 +20,7 @@ class Told:
         self.text = text
 
     def __repr__(self) -> str:
-        return self.text
+        return repr(self.text)  # quoted: MyST-NB would read 1.00 as a number and print 1.0
 
 
 def glue(name: str, value: float | str, form: str = "") -> None:
@@ -38,7 +38,7 @@ def glue(name: str, value: float | str, form: str = "") -> None:
     try:
         from myst_nb import glue as myst_glue
     except ImportError:  # outside the book's build: show it where it was computed
-        print(f"{name}: {told}")
+        print(f"{name}: {told.text}")
     else:
         myst_glue(name, told, display=False)
 

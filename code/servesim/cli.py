@@ -248,10 +248,10 @@ def _write_whole(path: Path, text: str) -> None:
 def _lines(result: Result, slo: SLO | None) -> list[str]:
     """Return a run as lines for a person."""
     facts = [
-        ("policy", result.policy),
+        ("policy", result.policy + " (told the output lengths)" * result.told_output_length),
         ("requests", str(len(result.records))),
-        ("finished", str(len(result.finished))),
-        ("rejected", f"{len(result.rejected)} (larger than the whole KV cache)"),
+        ("finished", str(result.count("finished"))),
+        ("rejected", f"{result.count('rejected')} (larger than the whole KV cache)"),
         ("makespan", f"{result.makespan_s:.3f} s"),
         ("output tokens", str(result.output_tokens)),
         ("throughput", f"{told(result.throughput_tok_s, '.1f')} tok/s"),
@@ -264,7 +264,7 @@ def _lines(result: Result, slo: SLO | None) -> list[str]:
             f"of {'no limit' if result.kv.blocks is None else result.kv.blocks}",
         ),
     ]
-    if not result.rejected:
+    if not result.count("rejected"):
         facts = [f for f in facts if f[0] != "rejected"]
     if slo is not None:
         facts += [

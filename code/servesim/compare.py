@@ -38,7 +38,7 @@ class Comparison:
 
     def _row(self, result: Result) -> list[str]:
         values: list[float | None] = [
-            len(result.finished),
+            result.count("finished"),
             result.throughput_tok_s,
             result.ttft_ms.mean,
             result.ttft_ms.percentile(99),
@@ -50,16 +50,23 @@ class Comparison:
         if self.slo is not None:
             cells.append(told(100 * result.attainment(self.slo), ".1f"))
             cells.append(told(result.goodput_req_s(self.slo), ".2f"))
-        return [result.policy, *cells]
+        return [result.policy + "*" * result.told_output_length, *cells]
+
+    @property
+    def note(self) -> str:
+        """What the mark in the table means; nothing if there is none."""
+        told = any(result.told_output_length for result in self.results)
+        return "* is told each output's length" if told else ""
 
     def __str__(self) -> str:
-        return "\n".join(text_table(self.rows()))
+        return "\n".join([*text_table(self.rows()), *filter(None, [self.note])])
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return html_table(self.rows())
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        return html_table(self.rows()) + note
 
 
 def compare(

@@ -181,9 +181,11 @@ class Engine:
         """Return what has happened so far."""
         for job in self.jobs.values():
             self._write_down(job)
+        limited = self.kv.blocks is not None  # without a limit a reservation changes nothing
         name = repr(self.policy) if _has_repr(self.policy) else type(self.policy).__name__
         return Result(
             policy=name,
+            told_output_length=self.tell_output and (limited or not self.view.reserve_all),
             records=self.ledger,
             outcome=self.outcome,
             start_ns=self.start_ns,

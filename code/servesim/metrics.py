@@ -203,7 +203,9 @@ class Result:
     Attributes
     ----------
     policy : str
-        The policy with its options; marked if it was told the output lengths.
+        The policy with its options.
+    told_output_length : bool
+        True if the policy could use the true output lengths, which no real scheduler knows.
     records : Ledger
         One `Record` per request, in order of arrival. Reads like a list.
     outcome : {"completed", "stalled", "max_steps"}
@@ -226,6 +228,7 @@ class Result:
     """
 
     policy: str
+    told_output_length: bool
     records: Ledger
     outcome: Literal["completed", "stalled", "max_steps"]
     start_ns: int
@@ -385,6 +388,7 @@ class Result:
         """
         return {
             "policy": self.policy,
+            "told_output_length": self.told_output_length,
             "requests": len(self.records),
             "finished": self.count("finished"),
             "rejected": self.count("rejected"),

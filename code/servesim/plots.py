@@ -83,7 +83,6 @@ def axes(width: float = 7.0, height: float = 3.5) -> Axes:
         "grid.color": "#E3E6EA",
         "figure.dpi": 120,
         "font.size": 11,
-        "legend.frameon": False,
     }
     # A notebook's backend sets itself up when first asked for. Inside the context what it sets
     # would be undone, and every figure after the first would not be shown.
@@ -153,7 +152,7 @@ def cdf(
     ax.set(xlabel=xlabel, ylabel="share of values not above (%)", ylim=(0, 101))
     if log:
         ax.set_xscale("log")
-    ax.legend()
+    ax.legend(frameon=False)
     return ax
 
 
@@ -171,7 +170,7 @@ def lines(
         ax.plot(x, y, marker=marker, label=label)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     if len(ys) > 1:
-        ax.legend()
+        ax.legend(frameon=False)
     return ax
 
 
@@ -211,7 +210,7 @@ def theory(
     if "y" in log:
         ax.set_yscale("log")
     ax.set(xlabel=xlabel, ylabel=ylabel)
-    ax.legend()
+    ax.legend(frameon=False)
     return ax
 
 
