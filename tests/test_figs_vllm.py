@@ -155,12 +155,13 @@ def test_a_recording_that_is_shorter_differs_where_it_ends() -> None:
 
 
 def test_a_broken_policy_is_found_out() -> None:
-    class FirstToGo(VLLM):
-        def victim(self, running: list[Any]) -> Any:
-            return running[0]
+    class BackOfQueue(VLLM):
+        def new_queue(self, step: Any) -> list[int]:
+            stay = [r.id for r in step.view.waiting if r.id not in step.tokens]
+            return stay + [r.id for r in step.preempted]
 
     trace = recorded("v0.33.0-wm5")
-    assert replay.first_difference(replay.replay(trace, FirstToGo), trace) == 25
+    assert replay.first_difference(replay.replay(trace, BackOfQueue), trace) == 25
 
 
 def test_source_shows_the_lines_asked_for() -> None:
@@ -181,4 +182,4 @@ def test_source_says_when_the_code_has_changed() -> None:
     with pytest.raises(InputError, match=r"no line of .* holds 'not there'"):
         source(VLLM.victim, "not there")
     with pytest.raises(InputError, match="'nor this'"):
-        source(VLLM.victim, "running", "nor this")
+        source(VLLM.victim, "def victim", "nor this")
