@@ -604,6 +604,7 @@ def test_ctrl_c_ends_a_run_with_status_130(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job may ignore it
     )
     with process:
         assert process.stdout.readline() == "planning\n"

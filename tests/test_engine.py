@@ -257,6 +257,19 @@ def test_equal_arrivals_join_the_queue_together_and_in_the_order_given():
     assert [s.scheduled[0].id for s in result.step_records] == [3, 1, 2]
 
 
+def test_the_preempted_go_to_the_head_of_the_queue_one_after_the_other():
+    class Once:
+        def plan(self, view):
+            if view.step == 1:
+                return ss.Plan([(1, 1)], preempted=[0, 2])
+            batch = view.running or view.waiting[:3]
+            return ss.Plan([(r.id, r.missing) for r in batch])
+
+    requests = [ss.Request(i, 0, 4, 3) for i in range(4)]
+    second = ss.simulate(requests, Once(), record_steps=True).step_records[1]
+    assert (second.running, second.waiting) == ([1], [2, 0, 3])
+
+
 @pytest.mark.parametrize("steps", [0, 1, 5, 10_000])
 def test_a_run_can_be_cut_short(steps):
     requests = ss.workload.poisson(8, seed=3, output=(2, 6))
