@@ -14,7 +14,7 @@ SOURCES := _build/computed.stamp _build/looks.stamp
 
 # Cached outputs depend on the notebook's own text only, so a change of the
 # simulator must throw them away: these are the files that chapters compute with.
-COMPUTED_FROM := requirements.txt $(shell find code -name '*.py' 2>/dev/null)
+COMPUTED_FROM := requirements.txt $(shell find code -name '*.py' 2>/dev/null) $(wildcard chapters/data/*)
 # And Sphinx copies a changed style sheet only when it writes some page anew.
 LOOKS := $(shell find _static -type f 2>/dev/null)
 

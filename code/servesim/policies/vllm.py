@@ -88,7 +88,7 @@ class VLLM(Policy):
 
     def serve_running(self, step: Draft, limit: int, rules: Release) -> None:
         """Go through the batch in order; preempt until there are blocks for each one's tokens."""
-        step.begin(last_goes_first=self.policy == "fcfs")
+        step.begin(last_goes_first=self.policy == "fcfs" and type(self).victim is VLLM.victim)
         while step.cursor < len(step.turns) and step.budget:
             r = step.turns[step.cursor]
             tokens = min(r.missing, limit or r.missing, step.budget)
