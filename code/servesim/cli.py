@@ -19,6 +19,7 @@ from .metrics import SLO, SLO_PRESETS, Record, Result
 from .policies import BUILT_IN
 from .request import Request
 from .trace import chrome_trace
+from .workload import Stream
 
 BAD_INPUT, BAD_POLICY, INTERRUPTED = 2, 1, 130
 BAR_FROM = 2_000
@@ -188,7 +189,7 @@ def _slo(args: argparse.Namespace) -> SLO | None:
     return spec.slo(args.slo) if args.slo else None
 
 
-def _simulate(args: argparse.Namespace, policy: str, requests: list[Request]) -> Result:
+def _simulate(args: argparse.Namespace, policy: str, requests: list[Request] | Stream) -> Result:
     options: dict[str, Any] = {
         "cost": spec.prices(args.cost),
         "kv": KVCache(args.kv_blocks, args.block_size),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .engine import SupportsPlan, simulate
+from .errors import InputError
 from .metrics import SLO, Result
 from .request import Request
+from .workload import Stream
 
 COLUMNS: tuple[tuple[str, str], ...] = (
     ("finished", "d"),
@@ -70,7 +72,7 @@ class Comparison:
 
 
 def compare(
-    requests: Sequence[Request],
+    requests: Sequence[Request] | Stream | Callable[[], Iterable[Request]],
     policies: Iterable[SupportsPlan],
     *,
     slo: SLO | None = None,
@@ -80,14 +82,21 @@ def compare(
 
     Parameters
     ----------
-    requests : sequence of Request
+    requests : sequence of Request, Stream, or function
+        A function is called for each policy and returns the workload anew.
     policies : iterable of policies
     slo : SLO, optional
         Adds attainment and goodput to the rows.
     **options
         As for `servesim.simulate`: cost, kv, never_fits and so on.
     """
-    return Comparison([simulate(requests, p, **options) for p in policies], slo)
+    make = requests if callable(requests) else lambda: requests
+    if isinstance(requests, Iterator):
+        raise InputError(
+            "compare needs the workload once per policy, and a generator can be read once only: "
+            "give a list, a workload.Stream, or a function that makes the generator"
+        )
+    return Comparison([simulate(make(), p, **options) for p in policies], slo)
 
 
 def told(value: float | None, form: str) -> str:

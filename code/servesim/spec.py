@@ -5,10 +5,12 @@ The command line and parameter sweeps name policies, workloads, price lists and 
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -148,12 +150,20 @@ GENERATORS: dict[str, Callable[..., list[Request]]] = {
 }
 
 
-def requests(text: str) -> list[Request]:
+STREAM_FROM = 100_000
+"""Requests from which on a generated workload is made while it is read."""
+
+
+def requests(text: str) -> list[Request] | workload.Stream:
     """Build a workload from ``NAME[:options]`` or a file's name."""
     if text.removesuffix(".gz").endswith((".csv", ".jsonl")):
         return workload.load(text)
     name, options = split(text)
     make = choose("workload", name, GENERATORS)
+    n = options.get("n")
+    if isinstance(n, int) and n >= STREAM_FROM:
+        stream = functools.wraps(make)(partial(workload.Stream, name))  # takes the same options
+        return build(stream, options, f"workload {name!r}")
     return build(make, options, f"workload {name!r}")
 
 

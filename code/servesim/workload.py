@@ -18,9 +18,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
-from typing import TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 from .errors import InputError
 from .request import MAX_SECONDS, NS_PER_S, Request, ns_from_s
@@ -167,6 +169,16 @@ def poisson(
     InputError
         If a number is out of range.
     """
+    return list(_poisson(n, rate, prompt, output, seed))
+
+
+def _poisson(
+    n: int = 200,
+    rate: float = 4.0,
+    prompt: Lengths = 512,
+    output: Lengths = (50, 300),
+    seed: int = 0,
+) -> Iterator[Request]:
     mean = _positive("rate", rate)
     return _generate(n, lambda rng: rng.expovariate(mean), prompt, output, seed)
 
@@ -194,6 +206,17 @@ def gamma(
     InputError
         If a number is out of range.
     """
+    return list(_gamma(n, rate, cv, prompt, output, seed))
+
+
+def _gamma(
+    n: int = 200,
+    rate: float = 4.0,
+    cv: float = 2.0,
+    prompt: Lengths = 512,
+    output: Lengths = (50, 300),
+    seed: int = 0,
+) -> Iterator[Request]:
     if not MIN_CV <= _positive("cv", cv) <= MAX_CV:
         raise InputError(f"cv must be a number from {MIN_CV} to {MAX_CV}, not {cv!r}")
     shape = 1 / cv**2
@@ -207,32 +230,89 @@ def _generate(
     prompt: Lengths,
     output: Lengths,
     seed: int,
-) -> list[Request]:
+) -> Iterator[Request]:
     prompts, outputs = sampler(prompt, "prompt"), sampler(output, "output")
-    rng = random.Random(_seed(seed))
-    clock, requests = 0.0, []
-    for i in range(_count(n)):
-        clock += gap_s(rng)
-        arrival = ns_from_s(clock, "an arrival (is the rate too small?)")
-        requests.append(Request(i, arrival, prompts(rng), outputs(rng)))
-    return requests
+    rng, count = random.Random(_seed(seed)), _count(n)
+
+    def requests() -> Iterator[Request]:
+        clock = 0.0
+        for i in range(count):
+            clock += gap_s(rng)
+            arrival = ns_from_s(clock, "an arrival (is the rate too small?)")
+            yield Request(i, arrival, prompts(rng), outputs(rng))
+
+    return requests()  # what was asked is checked now, not when the first one is taken
 
 
 def toy(n: int = 60, seed: int = 7) -> list[Request]:
     """System A's workload: Poisson at 40 requests/s, five prompt lengths, 50-300 tokens out."""
-    return poisson(n, 40.0, [128, 256, 512, 2048, 8192], (50, 300), seed)
+    return list(_toy(n, seed))
+
+
+def _toy(n: int = 60, seed: int = 7) -> Iterator[Request]:
+    return _poisson(n, 40.0, [128, 256, 512, 2048, 8192], (50, 300), seed)
 
 
 def slots(n: int = 64, seed: int = 20261001) -> list[Request]:
     """System B's workload: a request every 2 to 12 ms, lengths from two short lists."""
-    rng = random.Random(_seed(seed))
-    clock_ms, requests = 0.0, []
-    for i in range(_count(n)):
-        prompt = rng.choice(SLOTS_PROMPTS)
-        output = rng.choice(SLOTS_OUTPUTS)
-        requests.append(Request(i, round(clock_ms * 1_000_000), prompt, output))
-        clock_ms += rng.uniform(2.0, 12.0)
-    return requests
+    return list(_slots(n, seed))
+
+
+def _slots(n: int = 64, seed: int = 20261001) -> Iterator[Request]:
+    rng, count = random.Random(_seed(seed)), _count(n)
+
+    def requests() -> Iterator[Request]:
+        clock_ms = 0.0
+        for i in range(count):
+            prompt = rng.choice(SLOTS_PROMPTS)
+            output = rng.choice(SLOTS_OUTPUTS)
+            yield Request(i, round(clock_ms * 1_000_000), prompt, output)
+            clock_ms += rng.uniform(2.0, 12.0)
+
+    return requests()
+
+
+class Stream:
+    """A workload that is made while it is read: any number of times, and always the same.
+
+    A run of a million requests need not hold them all.
+
+    Parameters
+    ----------
+    name : {"poisson", "gamma", "toy", "slots"}
+    **options
+        As for the function of that name.
+
+    Raises
+    ------
+    InputError
+        If the name is not known or an option is out of range.
+    """
+
+    def __init__(self, name: str, **options: Any) -> None:
+        makers: dict[str, Callable[..., Iterator[Request]]] = {
+            "poisson": _poisson,
+            "gamma": _gamma,
+            "toy": _toy,
+            "slots": _slots,
+        }
+        if name not in makers:
+            raise InputError(f"unknown workload {name!r}; known are {', '.join(makers)}")
+        known = signature(makers[name]).parameters
+        for key in options:
+            if key not in known:
+                raise InputError(
+                    f"workload {name!r}: unknown option {key!r}; known are {', '.join(known)}"
+                )
+        self._make = partial(makers[name], **options)
+        self._count: int = options.get("n", known["n"].default)
+        iter(self)  # is refused now if an option is out of range
+
+    def __iter__(self) -> Iterator[Request]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return self._count
 
 
 SLOTS_PROMPTS = (128, 256, 512, 1024)
