@@ -60,7 +60,8 @@ def through_json(data):
 
 def differs(trace, module=replay):
     """Say whether a replay gives other steps or another outcome than the trace."""
-    result = module.replay({k: v for k, v in trace.items() if k != "steps"})
+    blind = {k: v for k, v in trace.items() if k != "steps"}
+    result = module.replay(blind, module.VLLM)
     return (through_json(module.steps(result)), result.outcome) != (
         trace["steps"],
         trace["outcome"],
