@@ -7,10 +7,16 @@ neighbours, and it does matter: a buddy allocator finds a place for them.
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import InputError
 from .request import Progress
+
+if TYPE_CHECKING:
+    from .trace import StepRecord
 
 UNLIMITED = 10**15
 """Blocks in a pool without a limit: a number, so that policies can compare with it."""
@@ -258,3 +264,96 @@ class Room:
         if self.holes is None:
             return ""
         return f", the largest hole is {max(self.holes, default=0)}"
+
+
+class Snapshot(NamedTuple):
+    """The cache in one step, block by block.
+
+    Attributes
+    ----------
+    owners : list of int or None
+        Which request holds each block after the plan; None if nobody does.
+    tokens : list of int
+        How many tokens' keys and values are in each block at the end of the step.
+    """
+
+    owners: list[int | None]
+    tokens: list[int]
+
+
+def block_map(steps: Iterable[StepRecord], kv: KVCache) -> list[Snapshot]:
+    """Return which request holds which block, step by step.
+
+    A schedule does not depend on it. With paging any free block will do; here it is the one with
+    the lowest number. In a contiguous cache it is where the buddy allocator put the chunk.
+
+    Parameters
+    ----------
+    steps : iterable of StepRecord
+        All steps of a run with ``record_steps=True``, from the first on.
+    kv : KVCache
+        The cache of that run; it must have a limit.
+
+    Raises
+    ------
+    InputError
+        If the cache has no limit.
+    """
+    if kv.blocks is None:
+        raise InputError("a block map needs a KV cache with a number of blocks")
+    book = _BlockBook(kv)
+    shots = []
+    for step in steps:
+        for rid in step.preempted:
+            book.give_back(rid)
+        for scheduled in step.scheduled:
+            book.hold(scheduled.id, step.blocks[scheduled.id], scheduled.tokens)
+        shots.append(book.snapshot())
+        for rid in step.finished:
+            book.give_back(rid)
+    return shots
+
+
+class _BlockBook:
+    """Who holds which blocks: their numbers in order, and how many tokens are in them."""
+
+    def __init__(self, kv: KVCache) -> None:
+        self.kv, self.first = kv, int(kv.null_block)
+        self.free = list(range(self.first, self.first + kv.usable))  # a heap: the lowest first
+        self.pool = kv.pool()
+        self.owners: dict[int, Progress] = {}
+        self.blocks: dict[int, list[int]] = {}
+        self.tokens: dict[int, int] = {}
+
+    def hold(self, rid: int, blocks: int, tokens: int) -> None:
+        """Let a request hold so many blocks in all, and put tokens into them."""
+        self.tokens[rid] = self.tokens.get(rid, 0) + tokens
+        held = self.blocks.setdefault(rid, [])
+        if len(held) == blocks:
+            return
+        if isinstance(self.pool, BuddyPool):
+            owner = self.owners.setdefault(rid, Progress(rid, 0, 1))
+            self.pool.take(owner, blocks)
+            held[:] = [self.first + i for i in self.pool.chunk(owner)]
+        else:
+            held += [heapq.heappop(self.free) for _ in range(blocks - len(held))]
+
+    def give_back(self, rid: int) -> None:
+        """Take back what a request holds."""
+        if rid in self.owners:
+            self.pool.give_back(self.owners.pop(rid))
+        for block in self.blocks.pop(rid, []):
+            heapq.heappush(self.free, block)
+        self.tokens.pop(rid, None)
+
+    def snapshot(self) -> Snapshot:
+        """Return the cache as it is now."""
+        assert self.kv.blocks is not None
+        size = self.kv.block_size
+        owners: list[int | None] = [None] * self.kv.blocks
+        tokens = [0] * self.kv.blocks
+        for rid, held in self.blocks.items():
+            for i, block in enumerate(held):
+                owners[block] = rid
+                tokens[block] = max(0, min(size, self.tokens[rid] - i * size))
+        return Snapshot(owners, tokens)
