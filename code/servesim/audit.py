@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from operator import attrgetter
+from typing import NoReturn
 
 from .batch import Batch
 from .errors import PlanError
@@ -31,29 +33,16 @@ RULES = {
 """The rules by name."""
 
 
-def check_view(view: View, running: Batch, waiting: int) -> None:
+def blame_for_view(view: View, running: Batch) -> NoReturn:
     """Stop a policy that took requests out of the view instead of planning.
-
-    Parameters
-    ----------
-    view : View
-        What the policy was shown.
-    running : Batch
-        The batch before.
-    waiting : int
-        Length of the queue before.
 
     Raises
     ------
     PlanError
     """
-    for name, changed in (
-        ("waiting", len(view.waiting) != waiting),
-        ("running", view.running is not running),
-    ):
-        if changed:
-            detail = f"plan() changed view.{name}; work on a copy, list(view.{name})"
-            raise PlanError(view.step, None, "view", detail)
+    name = "waiting" if view.running is running else "running"
+    detail = f"plan() changed view.{name}; work on a copy, list(view.{name})"
+    raise PlanError(view.step, None, "view", detail)
 
 
 def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> Plan:
@@ -81,7 +70,9 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
         _check_wait(view, plan)
         return plan
 
-    batch, room, stay = view.running, view.room(), view.running.blocks_to_decode
+    batch, room, stay = view.running, view.room(), 0
+    if plan.decode_all:
+        stay = batch.blocks_to_decode
     thrown_out = set()
     for rid in plan.preempted:
         if type(rid) is not int or not batch.has(rid) or rid in thrown_out:
@@ -89,7 +80,7 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
         thrown_out.add(rid)
         r = batch.look(rid)
         room.give(r.blocks)
-        stay -= view.blocks_needed(r, 1) if r.decoding else 0
+        stay -= view.blocks_needed(r, 1) if plan.decode_all and r.decoding else 0
     if plan.decode_all and not room.take(stay):
         detail = f"{stay} blocks are needed to decode, {room}"
         raise PlanError(step, None, "blocks", detail)
@@ -132,20 +123,21 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
     return plan
 
 
-_TYPES: tuple[tuple[str, tuple[type, ...]], ...] = (
-    ("scheduled", (list, tuple)),
-    ("decode_all", (bool,)),
-    ("preempted", (list, tuple)),
-    ("wait", (bool,)),
-    ("repeatable", (bool,)),
-    ("queue", (list, tuple, type(None))),
-    ("reasons", (dict,)),
-)
+_LIST, _SWITCH = frozenset((list, tuple)), frozenset((bool,))
+_TYPES: dict[str, frozenset[type]] = {
+    "scheduled": _LIST,
+    "preempted": _LIST,
+    "decode_all": _SWITCH,
+    "wait": _SWITCH,
+    "repeatable": _SWITCH,
+    "queue": frozenset((list, tuple, type(None))),
+    "reasons": frozenset((dict,)),
+}
+_FIELDS = attrgetter(*_TYPES)
 
 
 def _check_types(step: int, plan: Plan) -> None:
-    for name, known in _TYPES:
-        value = getattr(plan, name)
+    for value, (name, known) in zip(_FIELDS(plan), _TYPES.items(), strict=True):
         if type(value) not in known:
             raise PlanError(step, None, "plan", f"{name} is {value!r}; see servesim.Plan")
 

@@ -29,11 +29,36 @@ STALL_STEPS = 3
 of vLLM's scheduler that the tests replay)."""
 
 
+NOT_DUE = 2**63
+"""A time that never comes."""
+
+
 class SupportsPlan(Protocol):
     """Anything with a method ``plan(view)`` is a policy."""
 
     def plan(self, view: View) -> Plan:
         """Decide what to do in the next step."""
+
+
+class Level:
+    """A quantity that goes up and down, and its integral over time.
+
+    Changing it takes the same effort however much time has passed in between.
+    """
+
+    __slots__ = ("moment", "now")
+
+    def __init__(self) -> None:
+        self.now = self.moment = 0
+
+    def add(self, amount: int, moment: int) -> None:
+        """Change it by `amount`; `moment` is the amount times the time of the change."""
+        self.now += amount
+        self.moment += moment
+
+    def integral(self, time_ns: int) -> int:
+        """Return its integral up to a time."""
+        return self.now * time_ns - self.moment
 
 
 class _Job:
@@ -105,6 +130,7 @@ class Engine:
         # A policy may keep notes in itself: each run gets a fresh copy.
         self.policy = copy.deepcopy(policy)
         self.cost, self.kv = cost, kv or KVCache()
+        self.growth_ns: Callable[[int], int] | None = getattr(cost, "growth_ns", None)
         self.never_fits, self.on_stall, self.record_steps = never_fits, on_stall, record_steps
         self.count_first_token, self.stamp_inside_step = count_first_token, stamp_inside_step
         self.longest = max_model_len or UNLIMITED
@@ -149,20 +175,22 @@ class Engine:
         self.steps: list[StepRecord] = []
         self.outcome: Literal["completed", "stalled", "max_steps"] = "completed"
         self.iterations = self.preemptions = self.taken = 0
-        self.block_ns = self.token_ns = self.promised_ns = self.claimed_ns = 0
-        self.running_ns = self.system_ns = 0
-        self.cached = 0  # tokens in the cache now
-        self.promised = 0  # tokens that those who hold blocks will have at their end
-        self.claimed = 0  # tokens that they have reserved room for
+        self.blocks, self.tokens = Level(), Level()  # held; in the cache
+        self.promised = Level()  # tokens that those in the batch will have at their end
+        self.claimed = Level()  # tokens that they have reserved room for
+        self.in_batch, self.in_system = Level(), Level()  # requests
         self.worked = False  # whether the last step did anything
         self.empty_steps = self.stale_steps = self.stale_tokens = 0
         self.arrived: list[int] = []  # since the last step, for its record
 
-        if isinstance(requests, Sequence) and never_fits == "error":
+        self.check_fits = never_fits == "error"
+        if self.check_fits and isinstance(requests, Sequence):
+            self.check_fits = False  # on arrival
             for r in requests:
                 self._check_fits(r)
         self.source: Iterator[Request] = iter(requests)
         self.next: Request | None = None
+        self.due_at = NOT_DUE  # when it arrives
         self.last_arrival_ns = 0
         self._pull()
         if self.next is None:
@@ -181,6 +209,7 @@ class Engine:
         """Return what has happened so far."""
         for job in self.jobs.values():
             self._write_down(job)
+        now = self.view.clock_ns
         limited = self.kv.blocks is not None  # without a limit a reservation changes nothing
         name = repr(self.policy) if _has_repr(self.policy) else type(self.policy).__name__
         return Result(
@@ -189,25 +218,26 @@ class Engine:
             records=self.ledger,
             outcome=self.outcome,
             start_ns=self.start_ns,
-            end_ns=self.view.clock_ns,
+            end_ns=now,
             steps=self.taken,
             engine_iterations=self.iterations,
             preemptions=self.preemptions,
             kv=self.kv,
             peak_blocks=self.pool.peak,
-            block_ns=self.block_ns,
-            token_ns=self.token_ns,
-            promised_ns=self.promised_ns,
-            claimed_ns=self.claimed_ns,
-            running_ns=self.running_ns,
-            system_ns=self.system_ns,
+            block_ns=self.blocks.integral(now),
+            token_ns=self.tokens.integral(now),
+            promised_ns=self.promised.integral(now),
+            claimed_ns=self.claimed.integral(now),
+            running_ns=self.in_batch.integral(now),
+            system_ns=self.in_system.integral(now),
             step_records=self.steps,
         )
 
     def advance(self) -> bool:
         """Take a step, or several equal ones, or move the clock on. False when the run is over."""
-        while self.next is not None and self._due(self.next):
-            self._admit(self.next)
+        view = self.view
+        while self.due_at <= (view.step if self.arrivals_by_step else view.clock_ns):
+            self._admit()
         if not self.jobs:
             if self.next is None:
                 return False
@@ -218,15 +248,16 @@ class Engine:
             return False
 
         self.iterations += 1
-        waiting = len(self.view.waiting)
+        waiting = len(view.waiting)
         self._show_memory()
-        self.view.more_to_come = self.next is not None
+        view.more_to_come = self.next is not None
         answer = self._ask()
         self._show_memory()  # again: the policy may have counted down in it
-        audit.check_view(self.view, self.batch, waiting)
+        if view.running is not self.batch or len(view.waiting) != waiting:
+            audit.blame_for_view(view, self.batch)
         if self.outgrowing and isinstance(answer, Plan) and answer.decode_all:
             answer = self._spelled_out(answer)
-        plan = audit.check(self.view, answer, self._look)
+        plan = audit.check(view, answer, self._look)
         if plan.wait:
             self._jump_to_next_arrival()
             return True
@@ -274,7 +305,8 @@ class Engine:
             steps, done = self._repeat(work, price)
         else:
             steps, done = 1, self._pass_steps(1, price, 0, together)
-        done += self._give_tokens(singly, start)
+        if singly:
+            done += self._give_tokens(singly, start)
         self.view.step += steps
         self.taken += steps
         self.worked = bool(together or singly or plan.preempted)
@@ -291,7 +323,7 @@ class Engine:
         A plan that names each of them says the same as ``decode_all``.
         """
         if plan.decode_all or not self.batch.decodes:
-            return plan.decode_all and self.batch.decodes > 0, plan.scheduled
+            return self.batch.decodes > 0, plan.scheduled
         others = [pair for pair in plan.scheduled if self.jobs[pair[0]].after == NEVER]
         if len(plan.scheduled) - len(others) < self.batch.decodes or self.outgrowing:
             return False, plan.scheduled
@@ -302,8 +334,7 @@ class Engine:
         prefill = pairs = longest = 0
         decodes, context = (self.batch.decodes, self.batch.context) if together else (0, 0)
         for rid, tokens in singly:
-            r = self._look(rid)
-            assert r is not None
+            r = self.batch.look(rid)
             if r.decoding:
                 # It decodes on its own; from its next token on it may do so with the others.
                 self._stop_decoding(self.jobs[rid])
@@ -314,7 +345,10 @@ class Engine:
                 prefill += padded
                 longest = max(longest, padded)
                 pairs += padded * (padded + 2 * r.computed)
+            blocks = -r.blocks  # in a contiguous cache it may give back what it has outgrown
             self.pool.take(r, self.view.blocks_needed(r, tokens))
+            blocks += r.blocks
+            self.blocks.add(blocks, blocks * self.view.clock_ns)
         return Work(prefill, decodes + plan.idle_slots, context, pairs, longest)
 
     # -- time -------------------------------------------------------------------------------
@@ -334,16 +368,15 @@ class Engine:
             most = min(most, self.next.arrival_ns - self.view.step)
         most = max(1, self.batch.steps_within(self.pool.free, most))
 
-        growth_ns = getattr(self.cost, "growth_ns", None)
-        if growth_ns is not None:
-            growth = growth_ns(self.batch.decodes)
+        if self.growth_ns is not None:
+            growth = self.growth_ns(self.batch.decodes)
             if self.next is not None and not self.arrivals_by_step:
                 gap = self.next.arrival_ns - self.view.clock_ns
                 most = steps_until(gap, price, growth, most)
             return most, self._pass_steps(most, price, growth, together=True)
 
         steps, done = 1, self._pass_steps(1, price, 0, together=True)
-        while steps < most and not (self.next is not None and self._due(self.next)):
+        while steps < most and (self.arrivals_by_step or self.due_at > self.view.clock_ns):
             price = self._price(work._replace(context_tokens=self.batch.context))
             done += self._pass_steps(1, price, 0, together=True)
             steps += 1
@@ -360,37 +393,28 @@ class Engine:
 
         Step `j` costs ``price + j * growth``. Returns the ids of those who are done.
         """
-        batch, pool = self.batch, self.pool
+        batch, start = self.batch, self.view.clock_ns
         span = price * steps + growth * (steps * (steps - 1) // 2)
-        if not self.jobs:
-            self.view.clock_ns += span
-            return []
-        self.running_ns += span * len(batch)
-        self.system_ns += span * len(self.jobs)
-        self.promised_ns += span * self.promised
-        self.claimed_ns += span * self.claimed
-        self.token_ns += span * self.cached
-        self.block_ns += span * pool.held
-        first_end = self.view.clock_ns + price
-        self.view.clock_ns += span
+        self.view.clock_ns = start + span
         if not together:
             return []
-
-        n = batch.decodes
-        if steps > 1:  # in step j, those that decode have n * j tokens more than at the start
-            weighted = price * (steps * (steps - 1) // 2)
-            weighted += growth * ((steps - 1) * steps * (2 * steps - 1) // 6)
-            self.token_ns += n * weighted
+        n, ends = batch.decodes, start * steps + span  # the sum of the times at which steps end
+        if steps > 1:
+            ends += price * (steps * (steps - 1) // 2)
+            ends += growth * ((steps - 2) * (steps - 1) * steps // 6)
+        self.tokens.add(n * steps, n * ends)
         for first, times, blocks in batch.purchases(steps):
-            pool.buy(times * blocks)
+            self.pool.buy(times * blocks)
+            begins = 0  # the sum of the times at which those steps begin
             for j in range(first, steps, batch.block_size):
-                self.block_ns += blocks * (span - price * j - growth * (j * (j - 1) // 2))
+                begins += start + price * j + growth * (j * (j - 1) // 2)
+            self.blocks.add(times * blocks, blocks * begins)
+        first_end = start + price
         if self.fresh or first_end - price != self.last_tick_ns:
             self._log_gaps(first_end, price, growth, steps)
         else:
             self.log.extend(price, growth, steps, n)
         batch.tick(steps)
-        self.cached += n * steps
         self.last_tick_ns = self.view.clock_ns
         return self._finish_due()
 
@@ -431,7 +455,7 @@ class Engine:
             if not r.decoding:
                 prefilled += tokens
             r.computed += tokens
-            self.cached += tokens
+            self.tokens.add(tokens, tokens * end)
             self.stale_tokens += tokens
             if r.computed > job.best:
                 job.best, self.stale_tokens, self.stale_steps = r.computed, 0, 0
@@ -493,20 +517,18 @@ class Engine:
 
     # -- arrivals ---------------------------------------------------------------------------
 
-    def _due(self, request: Request) -> bool:
-        now = self.view.step if self.arrivals_by_step else self.view.clock_ns
-        return request.arrival_ns <= now
-
-    def _admit(self, request: Request) -> None:
-        """Put a request that has arrived into the queue, and look at the next one."""
+    def _admit(self) -> None:
+        """Put the request that has arrived into the queue, and look at the next one."""
+        request = self.next
+        assert request is not None
         row = self.ledger.open(request)
         if self.never_fits == "reject" and self._shortage(request):
             self.ledger.set_status(row, "rejected")
             self._report(row)
         else:
             job = self.jobs[request.id] = self._job(row, request)
-            if not self.arrivals_by_step:  # it has been here since it arrived in mid-step
-                self.system_ns += self.view.clock_ns - request.arrival_ns
+            # It may have come in mid-step.
+            self.in_system.add(1, self.view.clock_ns if self.arrivals_by_step else self.due_at)
             self.view.waiting.append(job.progress)
             self.arrived.append(request.id)
         self._pull()
@@ -560,6 +582,7 @@ class Engine:
         """Look one request ahead."""
         self.next = r = next(self.source, None)
         if r is None:
+            self.due_at = NOT_DUE
             return
         if not isinstance(r, Request):
             raise InputError(f"a workload holds servesim.Request objects, not {r!r}")
@@ -569,8 +592,8 @@ class Engine:
                 f"request {r.id} arrives at {r.arrival_ns} ns, before the one ahead of it "
                 f"({self.last_arrival_ns} ns): sort the workload by arrival"
             )
-        self.last_arrival_ns = r.arrival_ns
-        if self.never_fits == "error":
+        self.due_at = self.last_arrival_ns = r.arrival_ns
+        if self.check_fits:
             self._check_fits(r)
 
     def _check_new(self, rid: int) -> None:
@@ -589,7 +612,7 @@ class Engine:
         if self.arrivals_by_step:
             self.view.step = max(self.view.step, self.next.arrival_ns)
             return
-        self._pass_steps(1, max(0, self.next.arrival_ns - self.view.clock_ns), 0, together=False)
+        self.view.clock_ns = max(self.view.clock_ns, self.next.arrival_ns)
 
     def _shortage(self, r: Request) -> str:
         """Say why a request can never be served, or return nothing if it can."""
@@ -619,15 +642,17 @@ class Engine:
 
     def _join(self, plan: Plan) -> None:
         """Move scheduled requests from the queue to the end of the batch."""
-        waiting, batch = self.view.waiting, self.batch
+        waiting, batch, now = self.view.waiting, self.batch, self.view.clock_ns
         joined = 0
         for rid, _ in plan.scheduled:
             if not batch.has(rid):
                 job = self.jobs[rid]
                 self.joined += 1
                 job.place = self.joined
-                self.promised += job.final
-                self.claimed += job.claim
+                self.in_batch.add(1, now)
+                self.promised.add(job.final, job.final * now)
+                if job.claim:
+                    self.claimed.add(job.claim, job.claim * now)
                 self.outgrowing += 0 < job.claim < job.final
                 batch.join(job.progress)
                 joined += 1
@@ -644,16 +669,21 @@ class Engine:
         self._write_down(job)
         self.ledger.set_status(job.row, "finished")
         del self.jobs[job.progress.id]
+        self.in_system.add(-1, -self.view.clock_ns)
         self._report(job.row)
 
     def _release(self, job: _Job) -> None:
         """Take a job out of the batch and its blocks back."""
         self._stop_decoding(job)
         self.batch.leave(job.progress.id)
-        self.pool.give_back(job.progress)
-        self.cached -= job.progress.computed
-        self.promised -= job.final
-        self.claimed -= job.claim
+        r, now = job.progress, self.view.clock_ns
+        self.in_batch.add(-1, -now)
+        self.promised.add(-job.final, -job.final * now)
+        if job.claim:
+            self.claimed.add(-job.claim, -job.claim * now)
+        self.tokens.add(-r.computed, -r.computed * now)
+        self.blocks.add(-r.blocks, -r.blocks * now)
+        self.pool.give_back(r)
         self.outgrowing -= 0 < job.claim < job.final
 
     def _write_down(self, job: _Job) -> None:
@@ -707,6 +737,9 @@ class Engine:
 
     def _stalled(self) -> bool:
         """Tell whether a recorded run has stalled; raise if a run that must finish has."""
+        if self.worked and not self.stale_steps:
+            self.empty_steps = 0
+            return False
         self.empty_steps = 0 if self.worked else self.empty_steps + 1
         if self.on_stall == "record":
             if self.empty_steps and self.next is not None:
