@@ -24,7 +24,7 @@ NBVAL := $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 60
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help book site test lint unit nbval strict pages golden format clean
+.PHONY: help book site test lint unit nbval strict pages golden bench format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,9 @@ pages: $(DEV)  ## look at the built pages in a browser, where there is one
 
 golden: $(DEV)  ## write the chapters' outputs anew into tests/golden
 	$(PY) tools/golden.py
+
+bench: $(DEV)  ## measure speed and memory (some minutes; on a quiet machine)
+	$(PY) -m tools.bench
 
 format: $(DEV)  ## let ruff mend what it can
 	$(PY) -m ruff check --fix .

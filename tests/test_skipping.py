@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import servesim as ss
 from servesim import cost
 from servesim.plan import Plan, View
+from tests import plain_loop
 
 PRICES = (
     cost.TOY,
@@ -195,3 +196,21 @@ def test_arrivals_by_step_are_not_skipped_over():
 def test_a_promise_that_does_not_hold_is_the_policys_own():
     """The engine takes the policy's word; the default is not to promise."""
     assert not ss.Plan([(0, 1)]).repeatable
+
+
+@pytest.mark.parametrize(("rate", "blocks"), [(1, 4000), (6, 4000), (6, 90), (40, 130)])
+@pytest.mark.parametrize("name", ["toy", "affine"])
+def test_the_plainest_loop_says_the_same(rate, blocks, name):
+    prices, cheap = {
+        "toy": (cost.TOY, plain_loop.Prices(200_000, 40_000, 500_000)),
+        "affine": (
+            cost.Affine(5, 30, 20, context_ns=900, decode_step_ms=2),
+            plain_loop.Prices(5_000_000, 30_000, 20_000, 2_000_000, 900),
+        ),
+    }[name]
+    requests = ss.workload.poisson(n=120, rate=rate, prompt=(20, 900), output=(1, 150), seed=rate)
+    times, steps = plain_loop.run(requests, cheap, blocks)
+    result = ss.simulate(requests, ss.policies.VLLM(), cost=prices, kv=ss.KVCache(blocks))
+    assert {r.request.id: list(r.token_times_ns()) for r in result.records} == times
+    assert result.steps == steps
+    assert (result.preemptions > 0) is (blocks < 200)
