@@ -179,11 +179,13 @@ def kv_bytes(layers: int, kv_heads: int, head_dim: int) -> int:
 
 
 # Published shapes: Llama-3-8B (32 layers, 8 KV heads, head size 128) and 70B (80, 8, 128) from
-# the Llama 3 model cards; OPT-13B (40, 40, 128) from the OPT paper.
+# the Llama 3 model cards; OPT-13B (40, 40, 128) from the OPT paper; Llama-2-70B (80, 8, 128;
+# 69.0e9 weights by its shape) from the Llama 2 paper and its published configuration.
 MODELS = {
     "llama-3-8b": Model(8_030_000_000, kv_bytes(32, 8, 128)),
     "llama-3-70b": Model(70_600_000_000, kv_bytes(80, 8, 128)),
     "opt-13b": Model(13_000_000_000, kv_bytes(40, 40, 128)),
+    "llama-2-70b": Model(69_000_000_000, kv_bytes(80, 8, 128)),
 }
 
 # NVIDIA's data sheets: H100 SXM 989 TFLOP/s and 3.35 TB/s, A100 80 GB SXM 312 and 2.039.
