@@ -183,6 +183,7 @@ def theory(
     ylabel: str,
     ax: Axes | None = None,
     log: str = "",
+    errors: dict[str, Sequence[float]] | None = None,
 ) -> Axes:
     """Draw what runs gave as dotted markers, and a formula as a plain line of the same colour.
 
@@ -197,11 +198,15 @@ def theory(
     ax : Axes, optional
     log : str
         Axes to be logarithmic: "x" (to base 2), "y" or "xy".
+    errors : dict of str to sequence of float, optional
+        Half the width of each run's confidence interval, by label; drawn as a bar.
     """
     ax = ax or axes()
     for i, (label, y) in enumerate(runs.items()):
         colour, marker = PALETTE[i % len(PALETTE)], "os^DPX"[i % 6]
         ax.plot(x, y, linestyle=":", linewidth=1, color=colour, marker=marker, label=label)
+        if errors and label in errors:
+            ax.errorbar(x, y, yerr=errors[label], fmt="none", color=colour, capsize=4)
         if label in formulas:
             ax.plot(x, formulas[label], color=colour, marker="", linestyle="-")
     if "x" in log:
@@ -275,4 +280,69 @@ def life(result: Result, request_id: int, ax: Axes | None = None) -> Axes:
     ax.set_yticks([0], [f"r{request_id}"])
     ax.grid(axis="y", visible=False)
     _legend_below(ax, [*bars.values(), *dots])
+    return ax
+
+
+@plot
+def shares(rows: dict[str, dict[str, float]], xlabel: str, ax: Axes | None = None) -> Axes:
+    """Draw what parts a whole is made of: one horizontal bar per row, its parts end to end.
+
+    Parameters
+    ----------
+    rows : dict of str to dict of str to float
+        Parts by label, for each row from top to bottom; all rows have the same parts.
+    xlabel : str
+        With its unit.
+    ax : Axes, optional
+    """
+    ax = ax or axes(height=1.2 + 0.42 * len(rows))
+    names = list(rows)
+    left = [0.0] * len(names)
+    for i, part in enumerate(next(iter(rows.values()))):
+        widths = [rows[name][part] for name in names]
+        colour, hatch = PALETTE[i % len(PALETTE)], HATCHES[i % len(HATCHES)]
+        ax.barh(names, widths, left=left, color=colour, hatch=hatch, edgecolor="white", label=part)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    ax.set(xlabel=xlabel, xlim=(0, max(left)))
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+    return ax
+
+
+@plot
+def against(
+    ours: dict[str, float],
+    published: dict[str, float],
+    xlabel: str,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw pairs of numbers, ours and a published one, and write the difference beside each.
+
+    Parameters
+    ----------
+    ours, published : dict of str to float
+        Positive, by the same labels, from top to bottom.
+    xlabel : str
+        With its unit; the axis is logarithmic.
+    ax : Axes, optional
+    """
+    ax = ax or axes(height=1.3 + 0.27 * len(ours))
+    rows = range(len(ours))
+    pairs = [(ours[label], published[label]) for label in ours]
+    ax.hlines(rows, *zip(*pairs, strict=True), color="#7B8794", linewidth=1)
+    for values, name, marker, colour in ((published, "published", "o", 0), (ours, "ours", "s", 1)):
+        x = [values[label] for label in ours]
+        ax.plot(x, rows, marker, linestyle="", color=PALETTE[colour], label=name)
+    edge = 1.25 * max(*ours.values(), *published.values())
+    for row, label in zip(rows, ours, strict=True):
+        change = 100 * (ours[label] / published[label] - 1)
+        ax.text(edge, row, f"{change:+.0f} %".replace("-", "\u2212"), va="center")
+    ax.set_xscale("log")
+    ax.set_xlim(right=2.2 * edge)
+    ax.set_yticks(list(rows), list(ours))
+    ax.set(xlabel=xlabel)
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    _legend_below(ax, ax.get_legend_handles_labels()[0])
     return ax
