@@ -101,6 +101,9 @@ def test_markup_is_the_one_agreed_on() -> None:
     ]
     buttons = form.findall(".//button")
     assert [(b.get("type"), b.text) for b in buttons] == [("reset", "Reset")]
+    link = form.find(".//a")
+    assert link is not None
+    assert link.get("href") == "#figures_of_a_test-draw"
     assert root.find(".//p[@class='live-summary']") is not None
     assert root.find(".//details//table") is not None
 

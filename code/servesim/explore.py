@@ -30,7 +30,11 @@ __all__ = ["Choice", "Explorer", "Slider", "explore", "render"]
 
 Value: TypeAlias = int | float | str
 
-_IDLE = "To move the sliders, open this page in Jupyter or on Binder."
+# Read where no script took over: without JavaScript, and in a page opened as a file.
+_IDLE = (
+    "This is the picture of the starting values. To move the sliders, let the page run JavaScript "
+    "and read it from a web server, or open it in Jupyter."
+)
 
 
 # ------------------------------------------------------------------------------- parameters
@@ -454,8 +458,9 @@ class Explorer:
         """Return the figure for a static page.
 
         The controls are hidden until a script on the page takes them over. It finds what it
-        needs in ``data-live`` (the function), ``data-params`` (JSON: the parameters in order) and
-        ``data-state``, and replaces the contents of ``.live-picture`` and ``.live-numbers-slot``.
+        needs in ``data-live`` (the function) and ``data-params`` (JSON: the parameters in order),
+        hands it to `servesim.page.answer`, replaces the contents of ``.live-picture`` and
+        ``.live-numbers-slot``, and says in ``data-state`` how far it is.
         """
         controls = [
             element(
@@ -464,8 +469,14 @@ class Explorer:
             for name, p in self.params.items()
         ]
         reset = element("button", "Reset", type="reset", class_="live-reset")
+        link = element("a", "Link to these values", href=f"#{self.id}", class_="live-link")
         form = element(
-            "form", *controls, reset, class_="live-controls", autocomplete="off", hidden="hidden"
+            "form",
+            *controls,
+            element("div", reset, link, class_="live-actions"),
+            class_="live-controls",
+            autocomplete="off",
+            hidden="hidden",
         )
         specs = json.dumps([p.spec() for p in self.params.values()], ensure_ascii=True)
         name = self.caption or self._last.title or self._last.summary or self.target
