@@ -1164,3 +1164,175 @@ def _naive_load_told(rate: float, spread: float, mean: float, half: float) -> st
     return (
         f"{rate:g} requests/s, {lengths}: the server is asked for {load:.2f} of its time; {said}."
     )
+
+
+# ---------------------------------- chunked: a token budget against stalls and against the wait
+
+_CHUNKED_N = 80
+_CHUNKED_SEED = 3
+_CHUNKED_SHORT, _CHUNKED_LONG = 256, 4096
+_CHUNKED_OUTPUT = (40, 160)
+_CHUNKED_BUDGETS = (128, 192, 256, 384, 512, 1024, 2048, 4096)
+_CHUNKED_WHOLE = 0  # stands for no budget: prompts are taken whole
+_CHUNKED_WINDOW = (-0.5, 3.0)  # seconds around the arrival of the long prompt that is looked at
+
+
+def chunked(
+    token_budget: int = 512,
+    rate: float = 2.0,
+    long_percent: int = 15,
+    ghost: dict[str, Any] | None = None,
+) -> svg.Figure:
+    """Draw what a token budget does to the tail of ITL and to TTFT, and the steps around a stall.
+
+    80 requests at the default prices with outputs of 40 to 160 tokens. Prompts have 256 tokens;
+    some have 4096. Neither the pattern of the gaps nor the order of the lengths depends on a
+    parameter.
+
+    Parameters
+    ----------
+    token_budget : int
+        Most tokens in a step.
+    rate : float
+        Mean arrivals per second (Poisson).
+    long_percent : int
+        Share of long prompts.
+    ghost : dict, optional
+        The parameters of the default run, to be kept visible.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+    """
+    if not 0 <= long_percent <= 100:
+        raise InputError(f"chunked: long_percent is from 0 to 100, not {long_percent!r}")
+    budgets = sorted({*_CHUNKED_BUDGETS, token_budget})
+    runs = {b: _chunked_run(b, rate, long_percent) for b in budgets}
+    whole = _chunked_run(_CHUNKED_WHOLE, rate, long_percent)
+    plane = svg.Chart(
+        svg.Axis("P99 ITL (ms)", "log"),
+        svg.Axis("Mean TTFT (ms)", "log"),
+        title="What a budget buys, and what it costs",
+        height=200,
+        legend="top",
+    )
+    before = None
+    if ghost:
+        before = int(ghost["token_budget"]), float(ghost["rate"]), int(ghost["long_percent"])
+        if before[1:] != (rate, long_percent):
+            plane.line("default", *_chunked_curve(_CHUNKED_BUDGETS, *before[1:]), ghost=True)
+        plane.scatter("", *_chunked_curve(before[:1], *before[1:]), ghost=True)
+    plane.line("budgets from 128 to 4096", *_chunked_curve(budgets, rate, long_percent), color=1)
+    plane.scatter("this budget", *_chunked_curve([token_budget], rate, long_percent), color=2)
+    plane.scatter("no budget", *_chunked_curve([_CHUNKED_WHOLE], rate, long_percent), color=3)
+
+    stalls = svg.Chart(
+        svg.Axis("Time since that prompt arrived (s)", domain=_CHUNKED_WINDOW),
+        "Length of the step (ms)",
+        title=f"The steps when one {'long' if long_percent else 'short'} prompt comes",
+        height=150,
+        legend="top",
+    )
+    if before:
+        stalls.step("default", *_chunked_steps(*before), ghost=True)
+    stalls.step("no budget", *_chunked_steps(_CHUNKED_WHOLE, rate, long_percent), color=3)
+    stalls.step("this budget", *_chunked_steps(token_budget, rate, long_percent), color=2)
+    summary = (
+        f"{rate:g} requests/s, {long_percent} % of the prompts long. "
+        f"{_chunked_told(f'Budget {token_budget}', runs[token_budget])} "
+        f"{_chunked_told('No budget', whole)}"
+    )
+    if before:
+        summary += f" {_chunked_told('Default', _chunked_run(*before))}"
+    return svg.figure(
+        "chunked",
+        plane,
+        stalls,
+        title="A token budget: tail of ITL against TTFT, and the steps around a stall",
+        summary=summary,
+        table=_chunked_table([*((svg.fmt(b), run) for b, run in runs.items()), ("none", whole)]),
+    )
+
+
+def _chunked_requests(rate: float, long_percent: int) -> list[Request]:
+    """Return the requests; the k-th to become long does so whatever the rate."""
+    n = _CHUNKED_N
+    asked = workload.poisson(n, rate, _CHUNKED_SHORT, _CHUNKED_OUTPUT, _CHUNKED_SEED)
+    long = set(_chunked_order()[: round(n * long_percent / 100)])
+    return [replace(r, prompt_len=_CHUNKED_LONG) if r.id in long else r for r in asked]
+
+
+def _chunked_order() -> list[int]:
+    """Return the requests in the order in which they become long; first one from the middle."""
+    rng = random.Random(_CHUNKED_SEED)
+    dice = [rng.random() for _ in range(_CHUNKED_N)]
+    order = sorted(range(_CHUNKED_N), key=dice.__getitem__)
+    first = next(i for i in order if _CHUNKED_N // 4 <= i < _CHUNKED_N // 2)
+    return [first, *(i for i in order if i != first)]
+
+
+@functools.lru_cache(maxsize=256)
+def _chunked_run(budget: int, rate: float, long_percent: int) -> Result:
+    """Serve the 80 requests; the figure asks for the same runs again and again."""
+    return simulate(_chunked_requests(rate, long_percent), _chunked_policy(budget))
+
+
+@functools.lru_cache(maxsize=32)
+def _chunked_steps(budget: int, rate: float, long_percent: int) -> tuple[list[float], list[float]]:
+    """Return when steps start, in seconds after the long prompt's arrival, and their lengths."""
+    requests = _chunked_requests(rate, long_percent)
+    result = simulate(requests, _chunked_policy(budget), record_steps=True)
+    zero = requests[_chunked_order()[0]].arrival_ns
+    low, high = (zero + round(t * NS_PER_S) for t in _CHUNKED_WINDOW)
+    times: list[int] = [low]
+    lengths: list[int] = [0]
+    for step in result.step_records:
+        if step.end_ns > low and step.start_ns < high:
+            if step.start_ns <= times[-1]:
+                times.pop()
+                lengths.pop()
+            times += [max(low, step.start_ns), step.end_ns]
+            lengths += [step.cost_ns, 0]
+    return [(min(t, high) - zero) / NS_PER_S for t in times], [c / NS_PER_MS for c in lengths]
+
+
+def _chunked_policy(budget: int) -> policies.Policy:
+    """Return the policy for a budget; 0 for none."""
+    return policies.Chunked(budget) if budget else policies.Continuous()
+
+
+def _chunked_tail(result: Result) -> tuple[float, float]:
+    """Return P99 ITL and mean TTFT, in milliseconds."""
+    return result.itl_ms.percentile(99) or 0.0, result.ttft_ms.mean or 0.0
+
+
+def _chunked_curve(
+    budgets: Sequence[int], rate: float, long_percent: int
+) -> tuple[list[float], list[float]]:
+    """Return P99 ITL and mean TTFT of several budgets."""
+    points = [_chunked_tail(_chunked_run(b, rate, long_percent)) for b in budgets]
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _chunked_told(name: str, result: Result) -> str:
+    """Say how one run went."""
+    tail, ttft = _chunked_tail(result)
+    return (
+        f"{name}: P99 ITL {tail:.0f} ms, longest gap {result.itl_ms.max or 0.0:,.0f} ms, "
+        f"mean TTFT {ttft:,.0f} ms."
+    )
+
+
+def _chunked_table(
+    runs: Sequence[tuple[str, Result]],
+) -> tuple[list[str], list[list[str | int | float | None]]]:
+    """Return one row per budget."""
+    header = ["budget", *(f"{p} ITL (ms)" for p in ("P50", "P95", "P99")), "longest gap (ms)"]
+    header += ["mean TTFT (ms)", "P99 TTFT (ms)", "throughput (tokens/s)"]
+    rows: list[list[str | int | float | None]] = []
+    for name, r in runs:
+        gaps = [r.itl_ms.percentile(p) for p in (50, 95, 99)]
+        ends = [r.ttft_ms.mean, r.ttft_ms.percentile(99), r.throughput_tok_s]
+        rows.append([name, *gaps, r.itl_ms.max, *ends])
+    return header, rows
