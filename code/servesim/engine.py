@@ -656,8 +656,11 @@ class Engine:
                 self.outgrowing += 0 < job.claim < job.final
                 batch.join(job.progress)
                 joined += 1
-        while joined and batch.has(waiting[0].id):  # the usual case: from the head
-            waiting.popleft()
+        while joined:  # the usual case: from the head
+            head = waiting.popleft()
+            if not batch.has(head.id):
+                waiting.appendleft(head)
+                break
             joined -= 1
         if joined:
             self.view.waiting = Queue(r for r in waiting if not batch.has(r.id))

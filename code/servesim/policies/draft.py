@@ -51,17 +51,23 @@ class Draft:
         self.turns = list(batch.prefilling if self.decode_all else batch)
         if not self.decode_all:
             return
-        decodes, from_the_end = batch.decodes, reversed(batch)
-        while need > self.free:
-            last = next(from_the_end)
+        self.budget -= batch.decodes
+        if need > self.free:
+            need = self._make_room(need)
+        self.free -= need
+
+    def _make_room(self, need: int) -> int:
+        """Throw out from the end until the blocks suffice; return what the others need."""
+        for last in reversed(self.view.running):
+            if need <= self.free:
+                break
             if self.turns:
                 self.preempt(last)
-                continue
-            need -= self.view.blocks_needed(last, 1)
-            decodes -= 1
-            self._throw_out(last)
-        self.budget -= decodes
-        self.free -= need
+            else:
+                need -= self.view.blocks_needed(last, 1)
+                self.budget += 1
+                self._throw_out(last)
+        return need
 
     def name_everyone(self) -> None:
         """Write down those that were served together one by one, as if each had had a turn."""
