@@ -1,7 +1,7 @@
 # Everything this project does, by name. `make help` lists it.
 #
-# Each command makes what it needs: the environment in .venv, the fonts and
-# scripts of the pages in _vendor, the pages in _build. Nothing is installed
+# Each command makes what it needs: the environment in .venv, what the pages
+# need of others in _vendor, the pages in _build. Nothing is installed
 # again until requirements.txt or pyproject.toml change.
 
 PYTHON ?= python3
@@ -9,8 +9,9 @@ PY := .venv/bin/python
 
 READER := .venv/reader.stamp
 DEV := .venv/dev.stamp
-VENDOR := _vendor/mathjax/LICENSE
-SOURCES := _build/computed.stamp _build/looks.stamp
+VENDOR := _vendor/mathjax/LICENSE _vendor/pyodide/pyodide.asm.wasm
+SOURCES := _build/computed.stamp _build/looks.stamp _build/wheel.stamp
+AXE := _build/axe-core/axe.min.js
 
 # Cached outputs depend on the notebook's own text only, so a change of the
 # simulator must throw them away: these are the files that chapters compute with.
@@ -36,6 +37,7 @@ site: $(READER) $(VENDOR) $(SOURCES)  ## build the book into _build/html
 # A build that failed forgets its pages: the next one would not warn about them again.
 	@echo "Building the book (a minute the first time, seconds after that)"
 	@$(BUILD) . || { rm -rf _build/.doctrees; exit 1; }
+	@$(PY) tools/sizes.py _build/html
 
 test: lint unit nbval strict pages  ## everything that must hold, quickly
 
@@ -54,8 +56,8 @@ nbval: $(DEV)  ## run every cell and compare with tests/golden
 strict: $(DEV) $(VENDOR) $(SOURCES)  ## build every page anew; a warning is an error
 	$(BUILD) --all .
 
-pages: $(DEV)  ## look at the built pages in a browser, where there is one
-	$(PY) tools/shots.py --check _build/html
+pages: $(DEV) $(AXE)  ## test the built pages in a browser, where there is one
+	$(PY) -m pytest -q -n 2 tests/test_browser.py --site _build/html
 
 golden: $(DEV)  ## write the chapters' outputs anew into tests/golden
 	$(PY) tools/golden.py
@@ -82,8 +84,20 @@ $(DEV): $(READER)
 	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-$(VENDOR): $(READER) tools/mathjax.py
-	$(PY) tools/mathjax.py _vendor/mathjax
+$(VENDOR): _vendor/%: $(READER) tools/vendor.py
+	@$(PY) tools/vendor.py $(firstword $(subst /, ,$*)) _vendor/$(firstword $(subst /, ,$*))
+	@touch $@
+
+$(AXE): $(READER) tools/vendor.py
+	@$(PY) tools/vendor.py axe-core $(@D)
+	@touch $@
+
+# The pages' Python brings the simulator as it is in this tree, and no other.
+_build/wheel.stamp: _vendor/pyodide/pyodide.asm.wasm tools/wheel.py pyproject.toml $(COMPUTED_FROM)
+	@rm -rf _build/.doctrees _build/html/pyodide
+	@$(PY) tools/wheel.py _vendor/pyodide
+	@mkdir -p _build
+	@touch $@
 
 _build/computed.stamp: $(COMPUTED_FROM)
 	@rm -rf _build/.jupyter_cache _build/.doctrees

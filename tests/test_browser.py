@@ -1,0 +1,514 @@
+"""The built book in a browser, with no network but the book's own server.
+
+They need a built site: `make pages`, or `pytest tests/test_browser.py --site _build/html`. The
+book is served below a path, as on the web, and every figure's picture is compared, byte for
+byte, with what CPython draws here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from http import HTTPStatus
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import pytest
+
+from servesim.page import answer
+
+playwright_api = pytest.importorskip("playwright.sync_api", reason="the extra `dev` brings it")
+import serve  # noqa: E402
+import shots  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+AXE = ROOT / "_build" / "axe-core" / "axe.min.js"
+BELOW = "/some/book/"
+START_MS = 60_000  # a machine that does ten other things; what it took is measured, not tested
+
+# What axe finds in the theme's own markup: the rule, and the element.
+THEMES_OWN = {
+    ("label-content-name-mismatch", ".search-button-field"),
+    ("label-content-name-mismatch", ".nav-link"),
+    ("region", ".sidebar-primary-items__start > .sidebar-primary-item:nth-child(1)"),
+}
+
+
+# ------------------------------------------------------------------------ the built site
+
+
+class Live(NamedTuple):
+    """A live figure: the page it is on, and its attributes."""
+
+    page: str
+    id: str
+    target: str
+    params: str
+
+
+class FindLive(HTMLParser):
+    """Collects the live figures of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if any(name == "data-live" for name, _ in attrs):
+            self.found.append({name: value or "" for name, value in attrs})
+
+
+def live_figures(site: Path, page: str) -> list[Live]:
+    parser = FindLive()
+    parser.feed((site / page).read_text(encoding="utf-8"))
+    return [Live(page, f["id"], f["data-live"], f["data-params"]) for f in parser.found]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Test every page and every figure there is; those of the first page that has some, once."""
+    site = metafunc.config.getoption("--site")
+    pages = shots.pages_of(site) if site else []
+    figures = [live for page in pages for live in live_figures(site, page)]
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", pages)
+    if "live" in metafunc.fixturenames:
+        some = figures if metafunc.definition.get_closest_marker("every_figure") else figures[:1]
+        metafunc.parametrize("live", some, ids=lambda live: live.id)
+
+
+class Handler(serve.Handler):
+    """Serves the book below a path, writes down what was asked for, and can lack a file."""
+
+    asked: list[str]
+    lacking: str
+
+    def send_head(self) -> Any:
+        path = urllib.parse.urlsplit(self.path).path
+        self.asked.append(path)
+        if not path.startswith(BELOW) or (self.lacking and path.endswith(self.lacking)):
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        self.path = path.removeprefix(BELOW.rstrip("/"))
+        return super().send_head()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class Site(NamedTuple):
+    address: str
+    handler: type[Handler]
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Site]:
+    handler = type("OneSite", (Handler,), {"asked": [], "lacking": ""})
+
+    def make(*args: Any) -> Handler:
+        return handler(*args, directory=str(folder))
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), make) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Site(f"http://127.0.0.1:{server.server_port}{BELOW}", handler)
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(pytestconfig: pytest.Config) -> Path:
+    site: Path | None = pytestconfig.getoption("--site")
+    if site is None:
+        pytest.skip("no built site was named: run `make pages`, or add --site _build/html")
+    assert (site / "index.html").is_file(), f"{site} holds no book: run `make site`"
+    return site
+
+
+@pytest.fixture(scope="module")
+def browser(folder: Path) -> Iterator[Any]:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if not chromium:
+        why = "these tests need the program chromium (Debian: apt-get install chromium)"
+        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
+    # No name but the server's resolves, whoever asks: a page, a worker, the browser itself.
+    alone = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+    with playwright_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=[*shots.FLAGS, alone])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def site(folder: Path) -> Iterator[Site]:
+    with serving(folder) as site:
+        yield site
+
+
+# --------------------------------------------------------------------------- one reader
+
+# Writes down when a control was moved and when a picture came.
+WATCH = """
+window.moved = 0; window.drawn = []; window.long = 0;
+addEventListener("input", () => { window.moved = performance.now(); }, true);
+addEventListener("live:drawn", ({ target, detail }) => {
+  window.drawn.push({ id: target.id, ms: performance.now() - window.moved, ...detail });
+});
+"""
+METERED = "Object.defineProperty(navigator, 'connection', { value: { saveData: true } });"
+
+
+class Reader:
+    """A browser window on the book, and what went wrong in it."""
+
+    def __init__(self, context: Any, site: Site) -> None:
+        self.page, self.site, self.wrong = context.new_page(), site, list[str]()
+        context.on("request", self._on_request)
+        self.page.on("pageerror", lambda error: self.wrong.append(f"script error: {error}"))
+        self.page.on("response", self._on_response)
+
+    def _on_request(self, request: Any) -> None:
+        if not request.url.startswith((self.site.address, "data:", "blob:", "about:", "file:")):
+            self.wrong.append(f"asks another host for {request.url}")
+
+    def _on_response(self, response: Any) -> None:
+        if response.status >= 400:
+            self.wrong.append(f"{response.status} for {response.url}")
+
+    def open(self, name: str) -> Reader:
+        self.page.goto(self.site.address + name)
+        return self
+
+    def figure(self, live: Live) -> Figure:
+        return Figure(self.page, live)
+
+
+class Figure:
+    """A live figure as its reader sees it."""
+
+    def __init__(self, page: Any, live: Live) -> None:
+        self.page, self.live = page, live
+        self.root = page.locator(f"[id='{live.id}']")
+        self.form, self.status = self.root.locator("form"), self.root.locator("[role=status]")
+
+    @property
+    def state(self) -> str | None:
+        state: str | None = self.root.get_attribute("data-state")
+        return state
+
+    def wait(self, *states: str) -> None:
+        any_of = ", ".join(f"[id='{self.live.id}'][data-state={state}]" for state in states)
+        self.page.wait_for_selector(any_of, state="attached", timeout=START_MS)
+
+    def start(self) -> None:
+        """Scroll to it, which starts it."""
+        self.root.scroll_into_view_if_needed()
+        self.wait("ready")
+
+    def values(self) -> dict[str, str]:
+        values: dict[str, str] = self.form.evaluate(
+            "form => Object.fromEntries("
+            "[...form.elements].filter((e) => e.name).map((e) => [e.name, e.value]))"
+        )
+        return values
+
+    def svg(self) -> str:
+        svg: str = self.root.locator(".live-picture svg").first.evaluate("e => e.outerHTML")
+        return svg
+
+    def drawn(self, move: Callable[[], object]) -> dict[str, Any]:
+        """Return what was drawn after a move: the last picture, once it shows the last values."""
+        before = self.page.evaluate("window.drawn.length")
+        move()
+        self.page.wait_for_function(
+            "([n, values]) => drawn.length > n"
+            " && JSON.stringify(drawn.at(-1).values) === JSON.stringify(values)",
+            arg=[before, self.values()],
+            timeout=START_MS,
+        )
+        last: dict[str, Any] = self.page.evaluate("drawn.at(-1)")
+        return last
+
+    def drag(self, slider: Any, to: float) -> None:
+        """Drag a slider's thumb to a place between its ends (0 to 1)."""
+        slider.scroll_into_view_if_needed()
+        box = slider.bounding_box()
+        at = slider.evaluate("e => (e.value - e.min) / (e.max - e.min)")
+        y, thumb = box["y"] + box["height"] / 2, 16
+        mouse, width = self.page.mouse, box["width"] - thumb
+        mouse.move(box["x"] + thumb / 2 + at * width, y)
+        mouse.down()
+        mouse.move(box["x"] + thumb / 2 + to * width, y, steps=5)
+        mouse.up()
+
+
+def in_cpython(live: Live, values: dict[str, str]) -> dict[str, str]:
+    """Return what this Python draws for a figure of the page."""
+    question = {"target": live.target, "id": live.id, "params": live.params, "values": values}
+    reply: dict[str, str] = json.loads(answer(json.dumps(question)))
+    return reply
+
+
+@pytest.fixture
+def reader(browser: Any, site: Site) -> Iterator[Callable[..., Reader]]:
+    """Return a function that opens a window."""
+    contexts = []
+
+    def make(
+        *, script: str = "", width: int = 1280, theme: str = "light", **options: Any
+    ) -> Reader:
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        mode = f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}');"
+        context.add_init_script(f"try {{ {mode} }} catch {{}}\n{WATCH}\n{script}")
+        contexts.append(context)
+        return Reader(context, site)
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+# --------------------------------------------------------------------------- every page
+
+
+@pytest.mark.parametrize(("theme", "widths"), [("light", (360, 1280)), ("dark", (1280, 360))])
+def test_a_page(reader: Any, site: Site, name: str, theme: str, widths: tuple[int, int]) -> None:
+    """No errors, no other host, no sideways scrolling, no violation, nothing fetched in vain."""
+    window = reader(theme=theme, width=widths[0], script=METERED).open(name)
+    page = window.page
+    page.wait_for_load_state("networkidle")
+    page.wait_for_function("!window.MathJax?.startup || MathJax.startup.promise")
+    assert page.evaluate("document.documentElement.dataset.theme") == theme
+    page.add_style_tag(content="* { transition: none !important; animation: none !important }")
+    assert page.evaluate(shots.OVERFLOW) == ""
+    page.set_viewport_size({"width": widths[1], "height": 900})
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(done))")
+    assert page.evaluate(shots.OVERFLOW) == ""
+    page.add_script_tag(path=AXE)
+    found = page.evaluate("axe.run().then((result) => result.violations)")
+    violations = {
+        (violation["id"], node["target"][-1]): node["failureSummary"]
+        for violation in found
+        for node in violation["nodes"]
+    }
+    assert {k: v for k, v in violations.items() if k not in THEMES_OWN} == {}
+    assert not [path for path in site.handler.asked if "/pyodide/" in path]
+    assert window.wrong == []
+
+
+# ------------------------------------------------------------------------- every figure
+
+
+@pytest.mark.every_figure
+def test_a_figure(reader: Any, live: Live, record_property: Callable[[str, object], None]) -> None:
+    """Every control, by keyboard and by drag, shows what CPython draws; so do reset and link."""
+    window = reader().open(live.page)
+    page, figure = window.page, window.figure(live)
+    first, times = figure.svg(), []
+
+    def check(move: Callable[[], object]) -> None:
+        last = figure.drawn(move)
+        expected = in_cpython(live, figure.values())
+        assert {key: last[key] for key in ("picture", "numbers")} == expected
+        times.append(last["ms"])
+        shown = "m => { const t = document.createElement('template'); t.innerHTML = m;"
+        shown += " return t.content.querySelector('svg').outerHTML }"
+        assert figure.svg() == page.evaluate(shown, expected["picture"])
+        assert figure.root.locator(".live-picture svg").count() == 1
+        assert figure.state == "ready"
+
+    # From cold: the first move comes before Python is there.
+    figure.root.scroll_into_view_if_needed()
+    control = figure.form.locator("input, select").first
+    check(lambda: control.press("ArrowRight"))
+    cold = times.pop()
+    assert figure.svg() != first
+
+    for slider in figure.form.locator("input[type=range]").all():
+        output = figure.form.locator(f"output[for='{slider.get_attribute('id')}']")
+        for key in ("Home", "End", "ArrowLeft"):
+            check(lambda slider=slider, key=key: slider.press(key))
+            assert output.inner_text() == slider.input_value()
+        before = figure.svg()
+        check(lambda slider=slider: figure.drag(slider, 0.25))
+        assert figure.svg() != before, f"dragging {slider.get_attribute('name')} shows nothing"
+    for choice in figure.form.locator("select").all():
+        for option in choice.locator("option").all_inner_texts():
+            if choice.input_value() != option:
+                check(lambda choice=choice, option=option: choice.select_option(option))
+
+    # A link to these values, copied, opens the page with them.
+    chosen, seen = figure.values(), figure.svg()
+    link = figure.form.get_by_role("link", name="Link to these values")
+    link.click()
+    figure.status.filter(has_text="Copied").wait_for()
+    address = page.evaluate("navigator.clipboard.readText()")
+    assert address == page.url == link.evaluate("e => e.href")
+    check(lambda: figure.form.get_by_role("button", name="Reset").click())
+    assert figure.svg() == first
+
+    page.goto(address)
+    page.wait_for_function("drawn.length > 0", timeout=START_MS)
+    assert (figure.values(), figure.svg()) == (chosen, seen)
+    assert window.wrong == []
+    record_property(
+        "measured",
+        f"{live.id}: first move {cold / 1000:.1f} s from cold, then {median(times):.0f} ms median, "
+        f"{max(times):.0f} ms at most, over {len(times)} moves",
+    )
+
+
+def is_what_was_built(figure: Figure) -> None:
+    """The picture, its sentence and its table stand there, and no dead control does."""
+    assert figure.root.locator(".live-picture svg").first.is_visible()
+    assert figure.root.locator(".live-summary").inner_text()
+    assert figure.root.locator("table").count() == 1
+    assert not figure.form.is_visible()
+
+
+@pytest.mark.every_figure
+def test_without_javascript(reader: Any, live: Live) -> None:
+    window = reader(java_script_enabled=False).open(live.page)
+    is_what_was_built(window.figure(live))
+    assert "let the page run JavaScript" in window.figure(live).status.inner_text()
+
+
+@pytest.mark.every_figure
+def test_opened_as_a_file(reader: Any, folder: Path, live: Live) -> None:
+    window = reader()
+    window.page.goto((folder / live.page).resolve().as_uri())
+    is_what_was_built(window.figure(live))
+    assert "read it from a web server" in window.figure(live).status.inner_text()
+
+
+# ------------------------------------------------------------------ what can go wrong
+
+
+@pytest.mark.parametrize(
+    "file", ["worker.mjs", "pyodide.mjs", "pyodide-lock.json", "pyodide.asm.wasm", ".whl"]
+)
+def test_python_that_cannot_start(reader: Any, site: Site, live: Live, file: str) -> None:
+    site.handler.lacking = file
+    window = reader().open(live.page)
+    figure = window.figure(live)
+    figure.root.scroll_into_view_if_needed()
+    figure.wait("error")
+    is_what_was_built(figure)
+    assert figure.status.inner_text().startswith("The controls do not work here: ")
+    assert all(wrong.startswith("404 for") for wrong in window.wrong)
+
+
+def test_an_exception_is_a_sentence(reader: Any, live: Live) -> None:
+    window = reader().open(live.page)
+    figure = window.figure(live)
+    figure.start()
+    before, slider = figure.svg(), figure.form.locator("input").first
+    figure.root.evaluate("e => { e.dataset.live = 'servesim.figs:no_such_figure' }")
+    slider.press("ArrowRight")
+    figure.wait("error")
+    assert "no function 'no_such_figure'" in figure.status.inner_text()
+    assert figure.svg() == before
+    figure.root.evaluate("(e, target) => { e.dataset.live = target }", live.target)
+    figure.drawn(lambda: slider.press("ArrowRight"))
+    assert figure.state == "ready"
+    assert figure.svg() != before
+    assert window.wrong == []
+
+
+def test_a_broken_python_is_started_again(reader: Any, live: Live) -> None:
+    window = reader().open(live.page)
+    figure = window.figure(live)
+    figure.start()
+    before, slider = figure.svg(), figure.form.locator("input").first
+    status = {"name": "status", "kind": "number", "min": 0, "max": 9, "step": 1, "default": 1}
+    figure.root.evaluate(
+        "(e, params) => { Object.assign(e.dataset, { live: 'os:_exit', params });"
+        " e.querySelector('input').name = 'status' }",
+        json.dumps([status]),
+    )
+    slider.press("Home")
+    figure.wait("error")
+    assert figure.status.inner_text().startswith("The last picture stays: ")
+    assert figure.svg() == before
+    figure.root.evaluate(
+        "(e, [live, params, name]) => { Object.assign(e.dataset, { live, params });"
+        " e.querySelector('input').name = name }",
+        [live.target, live.params, json.loads(live.params)[0]["name"]],
+    )
+    figure.drawn(lambda: slider.press("ArrowRight"))
+    assert figure.state == "ready"
+    assert window.wrong == []
+
+
+def test_the_last_move_wins_and_the_page_stays_responsive(reader: Any, live: Live) -> None:
+    window = reader().open(live.page)
+    page, figure = window.page, window.figure(live)
+    slider = figure.form.locator("input").first
+    figure.root.scroll_into_view_if_needed()
+    # While Python starts, numbers follow at once, and the page draws its frames.
+    figure.wait("starting")
+    page.evaluate(
+        "() => { let last = performance.now(); const tick = (now) => {"
+        " window.long = Math.max(window.long, now - last); last = now;"
+        " requestAnimationFrame(tick) }; requestAnimationFrame(tick) }"
+    )
+    slider.press("Home")
+    assert figure.form.locator("output").first.inner_text() == slider.input_value()
+    figure.drawn(lambda: slider.press("ArrowRight"))
+
+    def moves() -> None:
+        slider.evaluate(
+            "async (e) => { for (let i = 0; i < 40; i++) {"
+            " i % 2 ? e.stepDown() : e.stepUp(2);"
+            " e.dispatchEvent(new Event('input', { bubbles: true }));"
+            " await new Promise((go) => setTimeout(go, 5)) } }"
+        )
+
+    before = page.evaluate("drawn.length")
+    figure.drawn(moves)
+    assert page.evaluate("drawn.length") - before < 40
+    assert page.evaluate("window.long") < 1000
+    assert window.wrong == []
+
+
+def test_a_metered_connection_waits_for_a_click(reader: Any, site: Site, live: Live) -> None:
+    window = reader(script=METERED).open(live.page)
+    figure = window.figure(live)
+    figure.root.scroll_into_view_if_needed()
+    figure.form.locator("input").first.focus()
+    figure.root.hover()
+    window.page.wait_for_timeout(500)
+    assert figure.state == "idle"
+    assert "once, about 6 MB" in figure.status.inner_text()
+    assert not [path for path in site.handler.asked if "/pyodide/" in path]
+    figure.form.locator("input").first.click()
+    figure.wait("ready")
+
+
+def test_values_of_an_address_that_make_no_sense(reader: Any, site: Site, live: Live) -> None:
+    names = [spec["name"] for spec in json.loads(live.params)]
+    query = urllib.parse.urlencode({f"{live.id}.{name}": "<b>" for name in names})
+    window = reader(script=METERED)
+    expected = reader(script=METERED).open(live.page).figure(live).values()
+    window.page.goto(f"{site.address}{live.page}?{query}#{live.id}")
+    assert window.figure(live).values() == expected
+    assert window.wrong == []
+
+
+# ------------------------------------------------------------- the tests could fail
+
+
+def test_a_request_to_another_host_would_be_seen(reader: Any, live: Live) -> None:
+    window = reader(script=METERED).open(live.page)
+    window.page.evaluate(
+        """() => new Promise((done) => {
+          const code = "fetch('http://elsewhere.example/x').catch(() => postMessage(1))";
+          new Worker(URL.createObjectURL(new Blob([code]))).onmessage = done; })"""
+    )
+    assert window.wrong == ["asks another host for http://elsewhere.example/x"]

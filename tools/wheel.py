@@ -1,0 +1,117 @@
+"""Build servesim's wheel from this tree and tell Pyodide about it.
+
+``python tools/wheel.py FOLDER`` writes the wheel into Pyodide's FOLDER, and there replaces the
+list of packages, `pyodide-lock.json`, by one that holds servesim alone: a page's Python can
+load nothing else, from nowhere else.
+
+The wheel is written here, not by pip: that would need a network for every changed line, and
+would leave a folder `build` in which deleted modules live on. The same tree gives the same
+bytes, and the name holds a digest of them, so that no cache can serve an old one for a new one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = ROOT / "code"
+LOCK = "pyodide-lock.json"
+
+
+def contents(project: dict[str, Any]) -> dict[str, bytes]:
+    """Return the wheel's files by name: the package, and what the format asks for."""
+    files = {
+        path.relative_to(CODE).as_posix(): path.read_bytes()
+        for path in sorted((CODE / "servesim").rglob("*"))
+        if path.suffix == ".py" or path.name == "py.typed"
+    }
+    info = f"servesim-{project['version']}.dist-info"
+    about = {
+        "Metadata-Version": "2.4",
+        "Name": project["name"],
+        "Version": project["version"],
+        "Summary": project["description"],
+        "Requires-Python": project["requires-python"],
+        "License-Expression": project["license"],
+    }
+    wheel = {
+        "Wheel-Version": "1.0",
+        "Generator": "tools/wheel.py",
+        "Root-Is-Purelib": "true",
+        "Tag": "py3-none-any",
+    }
+    for name, fields in (("METADATA", about), ("WHEEL", wheel)):
+        files[f"{info}/{name}"] = "".join(f"{k}: {v}\n" for k, v in fields.items()).encode()
+    for name in project["license-files"]:
+        files[f"{info}/licenses/{name}"] = (ROOT / name).read_bytes()
+    record = ""
+    for name, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        record += f"{name},sha256={digest},{len(data)}\n"
+    files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
+    return files
+
+
+def pack(files: dict[str, bytes]) -> bytes:
+    """Return a zip archive that depends on nothing but `files`."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            # With its default date, 1980, in place of today's.
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+def build(folder: Path) -> tuple[str, bytes]:
+    """Write the wheel into `folder`, in place of an older one; return its name and its bytes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    data = pack(contents(project))
+    # A build tag starts with a digit.
+    tag = f"0{hashlib.sha256(data).hexdigest()[:12]}"
+    name = f"servesim-{project['version']}-{tag}-py3-none-any.whl"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("servesim-*.whl"):
+        old.unlink()
+    (folder / name).write_bytes(data)
+    return name, data
+
+
+def lock(folder: Path, name: str, data: bytes) -> dict[str, Any]:
+    """Return Pyodide's list of packages with servesim as the only one."""
+    whole = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+    servesim = {
+        "name": "servesim",
+        "version": name.split("-")[1],
+        "file_name": name,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "install_dir": "site",
+        "package_type": "package",
+        "imports": ["servesim"],
+        "depends": [],
+        "unvendored_tests": False,
+    }
+    return {**whole, "packages": {"servesim": servesim}}
+
+
+def main(folder: Path) -> None:
+    """Run the command."""
+    if not (folder / LOCK).is_file():
+        sys.exit(f"{folder} holds no Pyodide: run `python tools/vendor.py pyodide {folder}` first.")
+    name, data = build(folder)
+    text = json.dumps(lock(folder, name, data), indent=1) + "\n"
+    (folder / LOCK).write_text(text, encoding="utf-8")
+    print(f"{name} ({len(data) / 1000:.0f} kB) is in {folder}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python tools/wheel.py FOLDER")
+    main(Path(sys.argv[1]))
