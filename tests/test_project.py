@@ -13,7 +13,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ROOT / "code" / "servesim"
 # The rest runs in the browser too, where only Python itself is at hand.
-MAY_IMPORT_MORE = {"book", "cli", "explore", "plots"}
+MAY_IMPORT_MORE = {"book", "cli", "explore", "output", "plots"}
 CORE = [path for path in sorted(CODE.rglob("*.py")) if path.stem not in MAY_IMPORT_MORE]
 
 

@@ -6,16 +6,19 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import __version__, replay, spec, systems
+from . import __version__, replay, spec, sweep, systems
 from .compare import Comparison, text_table, told
 from .engine import Engine
 from .errors import InputError, PlanError, PolicyError
 from .kv import KVCache
-from .metrics import SLO, SLO_PRESETS, Record, Result
+from .metrics import SLO, SLO_PRESETS, Result
+from .output import Bar, check_writable, write_whole
 from .policies import BUILT_IN
 from .request import Request
 from .trace import chrome_trace
@@ -38,12 +41,22 @@ COST_HELP = (
     "opt-13b-a100 (default), toy, slots, affine:base_ms=..,prefill_us=..,decode_us=..,"
     "context_ns=.., or roofline:model=llama-3-8b,gpu=h100"
 )
+SWEEP_HELP = """
+
+A flag may be given several times or take several values, and braces hold choices. Quote what the
+shell has its own use for: braces, and the | of a choice of lengths.
+
+Rows come in the order of the grid. A run that fails is a row too, with a sentence in the column
+`error` and no figures; the exit status is 0. With --out, finished runs are kept in
+FILE.points.jsonl, and the same command goes on where it was stopped."""
+SLO_HELP = f"{', '.join(SLO_PRESETS)}, or ttft_ms=..,tpot_ms=.."
 EXAMPLES = """examples:
   servesim toy
   servesim slots --slots 4 --json
   servesim run --policy chunked:token_budget=512 --workload poisson:n=500,rate=2,seed=1
   servesim run --policy my_policy.py:ShortestFirst --workload toy --cost toy --kv-blocks 1800
   servesim compare --policy static --policy continuous --workload toy --cost toy
+  servesim sweep --policy static continuous --workload 'poisson:rate={1,2,4}' --out rows.csv
   servesim replay small.v0.33.0.jsonl.gz
 """
 
@@ -67,11 +80,11 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"servesim {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, does: str, example: str) -> argparse.ArgumentParser:
+    def command(name: str, does: str, example: str, more: str = "") -> argparse.ArgumentParser:
         return commands.add_parser(
             name,
             help=does,
-            description=does[0].upper() + does[1:] + ".",
+            description=does[0].upper() + does[1:] + "." + more,
             epilog=f"example:\n  servesim {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
@@ -115,6 +128,43 @@ def parser() -> argparse.ArgumentParser:
     _shared(compare)
     compare.set_defaults(run=_compare)
 
+    grid = command(
+        "sweep",
+        "run every policy on every workload at every price, side by side; one row each",
+        "sweep --policy continuous 'chunked:token_budget={256,512}' "
+        "--workload 'poisson:n=200,rate={1,2,4},seed={0,1}' --cost toy opt-13b-a100 --out rows.csv",
+        SWEEP_HELP,
+    )
+    several: dict[str, Any] = {"nargs": "+", "action": "extend"}
+    grid.add_argument("--policy", required=True, metavar="P", help=POLICY_HELP, **several)
+    grid.add_argument("--workload", required=True, metavar="W", help=WORKLOAD_HELP, **several)
+    grid.add_argument("--cost", metavar="C", help=COST_HELP, **several)
+    grid.add_argument(
+        "--kv-blocks",
+        metavar="N",
+        type=spec.value_of,
+        help="KV blocks, or none for no limit (default: none)",
+        **several,
+    )
+    grid.add_argument("--slo", metavar="S", help=SLO_HELP, **several)
+    _memory(grid)
+    where = grid.add_mutually_exclusive_group()
+    where.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per core)")
+    where.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="run on this cluster, as tcp://host:8786; its workers must see the same files",
+    )
+    grid.add_argument(
+        "--out", metavar="FILE", help="rows as .csv or .jsonl (default: CSV on stdout)"
+    )
+    kept = grid.add_mutually_exclusive_group()
+    kept.add_argument(
+        "--resume", action="store_true", help="skip the points that were kept (the default)"
+    )
+    kept.add_argument("--fresh", action="store_true", help="forget the points that were kept")
+    grid.set_defaults(run=_sweep)
+
     again = command(
         "replay",
         "run the vllm policy on a recorded trace of vLLM's scheduler and print its steps",
@@ -134,6 +184,12 @@ def _shared(p: argparse.ArgumentParser) -> None:
     p.add_argument("--workload", default="poisson", metavar="W", help=WORKLOAD_HELP)
     p.add_argument("--cost", default="opt-13b-a100", metavar="C", help=COST_HELP)
     p.add_argument("--kv-blocks", type=int, metavar="N", help="KV blocks (default: no limit)")
+    p.add_argument("--slo", metavar="S", help=SLO_HELP)
+    p.add_argument("--json", action="store_true", help="print JSON")
+    _memory(p)
+
+
+def _memory(p: argparse.ArgumentParser) -> None:
     p.add_argument("--block-size", type=int, default=16, metavar="N", help="tokens (default 16)")
     p.add_argument(
         "--never-fits",
@@ -141,12 +197,6 @@ def _shared(p: argparse.ArgumentParser) -> None:
         default="error",
         help="what to do with a request larger than the whole KV cache (default: error)",
     )
-    p.add_argument(
-        "--slo",
-        metavar="S",
-        help=f"{', '.join(SLO_PRESETS)}, or ttft_ms=..,tpot_ms=..",
-    )
-    p.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _toy(args: argparse.Namespace) -> str:
@@ -163,10 +213,11 @@ def _slots(args: argparse.Namespace) -> str:
 
 def _run(args: argparse.Namespace) -> str:
     slo = _slo(args)
-    _check_writable(args.trace_out)
+    if args.trace_out:
+        check_writable(args.trace_out, "--trace-out")
     result = _simulate(args, args.policy, spec.requests(args.workload))
     if args.trace_out:
-        _write_whole(Path(args.trace_out), json.dumps(chrome_trace(result)))
+        write_whole(Path(args.trace_out), json.dumps(chrome_trace(result)))
     summary = result.summary(slo)
     return json.dumps(summary) if args.json else "\n".join(_lines(result, slo))
 
@@ -178,6 +229,47 @@ def _compare(args: argparse.Namespace) -> str:
     if args.json:
         return json.dumps([result.summary(slo) for result in results])
     return str(Comparison(results, slo))
+
+
+def _sweep(args: argparse.Namespace) -> str:
+    if args.out is None and (args.resume or args.fresh):
+        raise InputError("--resume and --fresh need --out FILE: without it nothing is kept")
+    with _cluster(args.dask) if args.dask else nullcontext() as executor:
+        rows = sweep.sweep(
+            args.policy,
+            args.workload,
+            args.cost or "opt-13b-a100",
+            kv_blocks=args.kv_blocks,
+            slos=args.slo,
+            block_size=args.block_size,
+            never_fits=args.never_fits,
+            out=args.out,
+            fresh=args.fresh,
+            executor=executor,
+            jobs=args.jobs,
+        )
+    failed = sum(row["error"] is not None for row in rows)
+    if failed:
+        print(
+            f"servesim: {failed} of {len(rows)} runs failed; the column `error` says why",
+            file=sys.stderr,
+        )
+    return f"{args.out}: {len(rows)} rows" if args.out else sweep.as_text(rows, ".csv").rstrip()
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[Executor]:
+    """Connect to a Dask cluster."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError("--dask needs Dask: pip install -e '.[cluster]'") from None
+    try:
+        client = Client(address, timeout=10, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--dask {address}: no cluster answers there ({error})") from None
+    with client:
+        yield client.get_executor()
 
 
 def _replay(args: argparse.Namespace) -> str:
@@ -196,54 +288,8 @@ def _simulate(args: argparse.Namespace, policy: str, requests: list[Request] | S
         "never_fits": args.never_fits,
         "record_steps": bool(getattr(args, "trace_out", None)),
     }
-    with _bar(len(requests), policy) as bar:
+    with Bar(len(requests), policy, "req", shown=len(requests) >= BAR_FROM) as bar:
         return Engine(requests, spec.policy(policy), on_done=bar.update, **options).run()
-
-
-class _bar:
-    """A progress bar on stderr, for long runs and only on a terminal."""
-
-    def __init__(self, total: int, name: str) -> None:
-        self._bar: Any = None
-        if total >= BAR_FROM and sys.stderr.isatty():
-            try:
-                from tqdm import tqdm
-            except ImportError:  # the simulator itself needs nothing but the standard library
-                return
-            self._bar = tqdm(total=total, desc=name, unit="req", file=sys.stderr, leave=False)
-
-    def update(self, record: Record) -> None:
-        if self._bar is not None:
-            self._bar.update()
-
-    def __enter__(self) -> _bar:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-def _check_writable(file: str | None) -> None:
-    """Refuse an impossible output file before the run, not after it."""
-    if file is None:
-        return
-    path = Path(file)
-    special = path.exists() and not path.is_file()  # a folder, or a device such as /dev/null
-    if special or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise InputError(f"--trace-out {file}: cannot be written; name a file in a folder of yours")
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file completely or not at all."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _lines(result: Result, slo: SLO | None) -> list[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import itertools
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -43,6 +45,28 @@ def split(text: str) -> tuple[str, dict[str, Any]]:
             raise InputError(f"{text!r}: option {key!r} is given twice")
         options[key] = value_of(value.strip())
     return name.strip(), options
+
+
+def expand(text: str) -> list[str]:
+    """Spell out choices in braces: ``a={1,2},b={3,4}`` is four texts, the last one first to vary.
+
+    Raises
+    ------
+    InputError
+        If a brace is left over.
+    """
+    parts = re.split(r"\{([^{}]*)\}", text)  # every second one stood in braces
+    if any("{" in part or "}" in part for part in parts):
+        raise InputError(f"{text!r}: braces hold choices, as in rate={{1,2,4}}, and nothing else")
+    choices = [part.split(",") if i % 2 else [part] for i, part in enumerate(parts)]
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
+
+
+def file_in(text: str) -> Path | None:
+    """Return the file that a policy or a workload names, if it names one."""
+    if ".py:" in text:
+        return Path(text.partition(".py:")[0] + ".py")
+    return Path(text) if text.removesuffix(".gz").endswith((".csv", ".jsonl")) else None
 
 
 def value_of(text: str) -> Any:

@@ -1,0 +1,88 @@
+"""What leaves the program: files, complete or not at all, and a progress bar."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError
+
+
+def check_writable(file: str | Path, named: str) -> None:
+    """Refuse an impossible output file before the run, not after it.
+
+    Parameters
+    ----------
+    file : str or Path
+    named : str
+        What the reader knows it by, such as a flag.
+
+    Raises
+    ------
+    InputError
+    """
+    path = Path(file)
+    special = path.exists() and not path.is_file()  # a folder, or a device such as /dev/null
+    if special or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{named} {file}: cannot be written; name a file in a folder of yours")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file completely or not at all.
+
+    Raises
+    ------
+    InputError
+        If the disk is full, or the folder is gone.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8", newline="")
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class Bar:
+    """A progress bar on stderr, only on a terminal; without tqdm there is none.
+
+    Parameters
+    ----------
+    total : int
+        Things to do.
+    name, unit : str
+        What is written before the bar, and one thing's name.
+    shown : bool
+        False for work that is too short to watch.
+    done : int
+        Things that were done before.
+    """
+
+    def __init__(
+        self, total: int, name: str, unit: str, *, shown: bool = True, done: int = 0
+    ) -> None:
+        self._bar: Any = None
+        if shown and sys.stderr.isatty():
+            try:
+                from tqdm import tqdm
+            except ImportError:  # the simulator itself needs nothing but the standard library
+                return
+            self._bar = tqdm(
+                total=total, initial=done, desc=name, unit=unit, file=sys.stderr, leave=False
+            )
+
+    def update(self, done: object = None) -> None:
+        """Count one more thing done."""
+        if self._bar is not None:
+            self._bar.update()
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
