@@ -72,7 +72,10 @@ def test_every_place_of_the_sliders(batch_size: int, spread: int, rate: float) -
 
 
 def test_the_summary_says_what_the_run_gave() -> None:
-    result = figs._static_waste_run(**DEFAULT)  # type: ignore[arg-type]
+    plain = figs._static_waste_run(**DEFAULT)  # type: ignore[arg-type]
+    asked = [record.request for record in plain.records]
+    policy = ss.policies.Static(DEFAULT["batch_size"])
+    result = ss.simulate(asked, policy, record_steps=True)
     idle = sum(step.idle_slots for step in result.step_records)
     tokens = result.output_tokens
     summary = figs.static_waste().summary

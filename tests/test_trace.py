@@ -230,3 +230,19 @@ def test_every_step_is_one_line_of_json(run):
         assert {int(rid): n for rid, n in data["blocks"].items()} == step.blocks
         assert (data["running"], data["waiting"]) == (step.running, step.waiting)
         assert (data["preempted"], data["finished"]) == (step.preempted, step.finished)
+
+
+@pytest.mark.parametrize("name", ["naive", "static", "continuous"])
+def test_lives_without_step_records(name):
+    requests = ss.workload.poisson(n=30, rate=2, prompt=(1, 900), output=(1, 90), seed=3)
+    policy = ss.policies.BUILT_IN[name]()
+    stepwise = segments(ss.simulate(requests, policy, record_steps=True))
+    assert segments(ss.simulate(requests, policy)) == stepwise
+
+
+def test_preempted_lives_need_step_records():
+    requests = [ss.Request(i, 0, 8, 40) for i in range(3)]
+    result = ss.simulate(requests, ss.policies.VLLM(), kv=ss.KVCache(20, 4))
+    assert result.preemptions
+    with pytest.raises(ss.InputError, match="record_steps=True"):
+        segments(result)

@@ -109,7 +109,7 @@ def _arrivals_run(rate: float, cv: float, lengths: str) -> Result:
     unit = (n - 1) / (rate * math.fsum(gaps))
     times = [round(math.fsum(gaps[:i]) * unit * NS_PER_S) for i in range(n)]
     requests = [replace(r, arrival_ns=t) for r, t in zip(asked, times, strict=True)]
-    return simulate(requests, policies.Continuous(max_running=_ARRIVALS_PLACES), record_steps=True)
+    return simulate(requests, policies.Continuous(max_running=_ARRIVALS_PLACES))
 
 
 def _arrivals_lives(result: Result) -> dict[int, list[svg.Segment]]:
@@ -190,9 +190,9 @@ def static_waste(
         raise InputError(f"static_waste: spread is from 0 to {top} tokens, not {spread!r}")
     result = _static_waste_run(batch_size, spread, rate)
     groups = _static_waste_groups(result)
-    idle = sum(step.idle_slots for step in result.step_records)
-    busy = sum(len(step.scheduled) for step in result.step_records)
-    share, formula = 100 * idle / (idle + busy), _static_waste_formula(batch_size, spread)
+    slots = sum(len(g) * max(r.output_tokens for r in g) for _, g in groups)
+    share = 100 * (slots - result.output_tokens) / slots
+    formula = _static_waste_formula(batch_size, spread)
 
     lives = _static_waste_lives(result, groups)
     timeline = svg.Timeline(unit="s", title="Each request, and its slot until the group is done")
@@ -242,7 +242,7 @@ def _static_waste_run(batch_size: int, spread: int, rate: float) -> Result:
     rng = random.Random(_STATIC_WASTE_SEED + 1)  # else long gaps would go with long outputs
     outputs = [_STATIC_WASTE_MEAN + round(spread * (2 * rng.random() - 1)) for _ in asked]
     requests = [replace(r, output_len=n) for r, n in zip(asked, outputs, strict=True)]
-    return simulate(requests, policies.Static(batch_size), record_steps=True)
+    return simulate(requests, policies.Static(batch_size))
 
 
 def _static_waste_groups(result: Result) -> list[tuple[int, list[Record]]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .cost import Work
+from .errors import InputError
 
 if TYPE_CHECKING:
     from .metrics import Result
@@ -103,8 +104,16 @@ def segments(result: Result) -> list[Segment]:
     Parameters
     ----------
     result : Result
-        Of a run with ``record_steps=True``.
+        Of a run with ``record_steps=True``. Without, the records tell as much if nobody was
+        preempted and nobody stalled: waiting, then prefill, then decode.
+
+    Raises
+    ------
+    InputError
+        If there was a preemption and there are no step records.
     """
+    if not result.step_records:
+        return _plain_lives(result)
     out: list[Segment] = []
     lives = {r.request.id: _life(r.request.arrival_ns) for r in result.records}
     waiting_as: dict[int, str] = {}
@@ -118,6 +127,22 @@ def segments(result: Result) -> list[Segment]:
     for rid, life in lives.items():
         out.extend(Segment(rid, *stretch) for stretch in life.stretches)
     return out
+
+
+def _plain_lives(result: Result) -> list[Segment]:
+    """Cut lives by the three moments that every record has."""
+    if result.preemptions:
+        raise InputError("segments: somebody was preempted; run with record_steps=True")
+    out: list[Segment] = []
+    for r in result.records:
+        moments = (r.request.arrival_ns, r.first_scheduled_ns, r.first_token_ns, r.last_token_ns)
+        for kind, start, end in zip(KINDS, moments, moments[1:], strict=False):
+            if start is not None and end is not None and end > start:
+                out.append(Segment(r.request.id, kind, start, end))
+    return out
+
+
+KINDS = ("waiting", "prefill", "decode")
 
 
 class _life:
