@@ -7,7 +7,7 @@ matplotlib (in a browser with no network) a call says so in one sentence, and th
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -345,4 +345,40 @@ def against(
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     _legend_below(ax, ax.get_legend_handles_labels()[0])
+    return ax
+
+
+@plot
+def plane(
+    curves: Mapping[str, Sequence[tuple[str, float, float]]],
+    xlabel: str,
+    ylabel: str,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw what a setting trades against what: a curve per label, each point with its name.
+
+    Parameters
+    ----------
+    curves : mapping of str to sequence of (str, float, float)
+        By label: what was set, and the two results.
+    xlabel, ylabel : str
+        With their units. Both axes are logarithmic.
+    ax : Axes, optional
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    ax = ax or axes(height=4.2)
+    for marker, (label, points) in zip("os^Dvx" * len(curves), curves.items(), strict=False):
+        _, xs, ys = zip(*points, strict=True)
+        ax.plot(xs, ys, marker=marker, label=label)
+        for i, (name, x, y) in enumerate(points):
+            # The first one often lies close to the second: its name goes below.
+            away = (6, 6) if i else (6, -14)
+            ax.annotate(name, (x, y), away, textcoords="offset points", fontsize=9)
+    ax.set(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())
+    ax.legend(frameon=False)
     return ax
