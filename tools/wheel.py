@@ -1,8 +1,8 @@
 """Build servesim's wheel from this tree and tell Pyodide about it.
 
-``python tools/wheel.py FOLDER`` writes the wheel into Pyodide's FOLDER, and there replaces the
-list of packages, `pyodide-lock.json`, by one that holds servesim alone: a page's Python can
-load nothing else, from nowhere else.
+``python tools/wheel.py FOLDER`` writes the wheel into Pyodide's FOLDER, and beside it a list of
+packages, `servesim-lock.json`, that holds servesim alone: a page's Python can load nothing else,
+from nowhere else.
 
 The wheel is written here, not by pip: that would need a network for every changed line, and
 would leave a folder `build` in which deleted modules live on. The same tree gives the same
@@ -23,7 +23,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ROOT / "code"
-LOCK = "pyodide-lock.json"
+ALL = "pyodide-lock.json"
+LOCK = "servesim-lock.json"
 
 
 def contents(project: dict[str, Any]) -> dict[str, bytes]:
@@ -86,7 +87,7 @@ def build(folder: Path) -> tuple[str, bytes]:
 
 def lock(folder: Path, name: str, data: bytes) -> dict[str, Any]:
     """Return Pyodide's list of packages with servesim as the only one."""
-    whole = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+    whole = json.loads((folder / ALL).read_text(encoding="utf-8"))
     servesim = {
         "name": "servesim",
         "version": name.split("-")[1],
@@ -103,7 +104,7 @@ def lock(folder: Path, name: str, data: bytes) -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     """Run the command."""
-    if not (folder / LOCK).is_file():
+    if not (folder / ALL).is_file():
         sys.exit(f"{folder} holds no Pyodide: run `python tools/vendor.py pyodide {folder}` first.")
     name, data = build(folder)
     text = json.dumps(lock(folder, name, data), indent=1) + "\n"

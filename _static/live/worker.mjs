@@ -23,7 +23,7 @@ async function start() {
   const [{ loadPyodide }, list] = await Promise.all([
     import(new URL("pyodide.mjs", home)),
     // Asked for anew each time: it says which wheel is the present one.
-    fetch(new URL("pyodide-lock.json", home), { cache: "no-cache" }),
+    fetch(new URL("servesim-lock.json", home), { cache: "no-cache" }),
   ]);
   if (!list.ok) throw new Error(`${list.url} answered ${list.status}`);
   const options = {

@@ -118,7 +118,10 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
 def html_table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of text, the first one a header, as an HTML table."""
     header, *body = rows
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in header)
+    # An empty corner is no header: a screen reader would announce it as one without a name.
+    head = "".join(
+        f'<th scope="col">{html.escape(cell)}</th>' if cell else "<td></td>" for cell in header
+    )
     lines = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in body)
     return (
         f"<table><thead><tr>{head}</tr></thead>"

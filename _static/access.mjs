@@ -1,0 +1,17 @@
+// What keyboards and screen readers need, and the tools that made the page do not bring:
+// a plot that scrolls in its own box can be scrolled by keyboard, and the switch of a folded cell
+// is called what it says, "Show code cell source".
+
+for (const summary of document.querySelectorAll("details.hide > summary[aria-label]")) {
+  summary.removeAttribute("aria-label");
+}
+
+const plots = document.querySelectorAll("figure:has(> img), .cell_output .output.image_png");
+
+const seen = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
+    else target.removeAttribute("tabindex");
+  }
+});
+for (const plot of plots) seen.observe(plot);
