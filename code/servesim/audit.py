@@ -7,12 +7,13 @@ that a faulty policy gives an explanation and never a wrong figure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from operator import attrgetter
 from typing import NoReturn
 
 from .batch import Batch
 from .errors import PlanError
+from .job import Job
 from .plan import Plan, View
 from .request import Progress
 
@@ -170,3 +171,73 @@ def _check_padding(view: View, plan: Plan, look: Callable[[int], Progress | None
 
 def _id(value: object) -> int | None:
     return value if type(value) is int else None
+
+
+class Watch:
+    """Notices a policy that stands still, which no single plan shows.
+
+    Parameters
+    ----------
+    empty_steps : int
+        Steps in a row with nothing in them, after which a run stands still.
+    tolerant : bool
+        True: that is an outcome, unless somebody is still to come, and going round in circles is
+        allowed. False: both are errors.
+
+    Attributes
+    ----------
+    tokens : int
+        Tokens computed since any request last got further than ever before.
+    """
+
+    def __init__(self, empty_steps: int, tolerant: bool) -> None:
+        self._allowed, self._tolerant = empty_steps, tolerant
+        self._empty = self._steps = self.tokens = 0
+
+    def got_further(self) -> None:
+        """Note that in this step a request has more tokens in the cache than it ever had."""
+        self._steps, self.tokens = -1, 0
+
+    def stands_still(self, view: View, worked: bool, jobs: Collection[Job]) -> bool:
+        """Tell, after a step, whether the run stands still.
+
+        Parameters
+        ----------
+        view : View
+        worked : bool
+            Whether there was anything in the step.
+        jobs : collection of Job
+            The requests in the system.
+
+        Raises
+        ------
+        PlanError
+            If it does and that is an error.
+        """
+        self._steps += 1
+        if worked and not self._steps:
+            self._empty = 0
+            return False
+        self._empty = 0 if worked else self._empty + 1
+        if self._tolerant:
+            if view.more_to_come:
+                self._empty = 0
+            return self._empty >= self._allowed
+        if self._empty >= self._allowed:
+            detail = (
+                f"nothing was scheduled in {self._allowed} steps in a row; "
+                "schedule something, or wait for the next arrival"
+            )
+        elif self._steps and self._steps % 1000 == 0 and self._in_circles(jobs):
+            detail = (
+                f"in {self._steps} steps {self.tokens} tokens were computed again and no request "
+                "got any further: the preemptions go round in circles"
+            )
+        else:
+            return False
+        longest_here = next(iter(jobs)).progress.id
+        raise PlanError(view.step - 1, longest_here, "progress", detail)
+
+    def _in_circles(self, jobs: Collection[Job]) -> bool:
+        """Honest recomputation brings each request back to where it was, once or twice."""
+        return self.tokens > 4 * sum(job.best for job in jobs)

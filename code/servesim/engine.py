@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import copy
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 from . import audit
+from .arrivals import Arrivals
 from .batch import Batch
 from .cost import OPT_13B_A100, Cost, Work
-from .errors import InputError, PlanError, PolicyError, without_first_frame
+from .errors import InputError, PolicyError, without_first_frame
+from .job import Job, Level
 from .kv import UNLIMITED, KVCache, blocks_for
 from .ledger import NEVER, Ledger, Record, Stint, TickLog
 from .metrics import Result
@@ -29,70 +31,11 @@ STALL_STEPS = 3
 of vLLM's scheduler that the tests replay)."""
 
 
-NOT_DUE = 2**63
-"""A time that never comes."""
-
-
 class SupportsPlan(Protocol):
     """Anything with a method ``plan(view)`` is a policy."""
 
     def plan(self, view: View) -> Plan:
         """Decide what to do in the next step."""
-
-
-class Level:
-    """A quantity that goes up and down, and its integral over time.
-
-    Changing it takes the same effort however much time has passed in between.
-    """
-
-    __slots__ = ("moment", "now")
-
-    def __init__(self) -> None:
-        self.now = self.moment = 0
-
-    def add(self, amount: int, moment: int) -> None:
-        """Change it by `amount`; `moment` is the amount times the time of the change."""
-        self.now += amount
-        self.moment += moment
-
-    def integral(self, time_ns: int) -> int:
-        """Return its integral up to a time."""
-        return self.now * time_ns - self.moment
-
-
-class _Job:
-    """A request in the system: what a policy may see, what it may not, and what to report."""
-
-    __slots__ = (
-        "after",
-        "best",
-        "claim",
-        "done_at",
-        "final",
-        "first_token_ns",
-        "gap",
-        "last_token_ns",
-        "place",
-        "progress",
-        "row",
-        "stints",
-        "target",
-    )
-
-    def __init__(self, row: int, progress: Progress, target: int, final: int, claim: int) -> None:
-        self.row = row  # in the ledger
-        self.progress = progress
-        self.target = target  # tokens to sample before it is done
-        self.final = final  # tokens in the cache just before that
-        self.claim = claim  # tokens that it reserves room for; 0 if it buys on demand
-        self.best = 0  # most tokens it ever had in the cache
-        self.place = 0  # in the order of joining the batch
-        self.first_token_ns = self.last_token_ns = NEVER
-        self.stints: list[Stint] = []  # when its tokens came, up to the stretch it is in
-        self.after = NEVER  # tick after which it decodes with the others; NEVER if it does not
-        self.gap = NEVER  # its own first gap in that stretch
-        self.done_at = NEVER  # tick at which it will be done
 
 
 class Engine:
@@ -131,10 +74,10 @@ class Engine:
         self.policy = copy.deepcopy(policy)
         self.cost, self.kv = cost, kv or KVCache()
         self.growth_ns: Callable[[int], int] | None = getattr(cost, "growth_ns", None)
-        self.never_fits, self.on_stall, self.record_steps = never_fits, on_stall, record_steps
+        self.never_fits, self.record_steps = never_fits, record_steps
         self.count_first_token, self.stamp_inside_step = count_first_token, stamp_inside_step
         self.longest = max_model_len or UNLIMITED
-        self.max_steps, self.stall_steps = max_steps, stall_steps
+        self.max_steps = max_steps
         self.skip = skip and not record_steps
         self.arrivals_by_step, self.on_done = arrivals_by_step, on_done
         self.tell_output = bool(getattr(policy, "knows_output_length", False))
@@ -163,13 +106,11 @@ class Engine:
             holes=self.pool.holes(),
         )
         self.batch = self.view.running
-        self.jobs: dict[int, _Job] = {}  # in the system now
+        self.jobs: dict[int, Job] = {}  # in the system now
         self.log = TickLog()
         self.ledger = Ledger(self.log)
-        self.ids: set[int] | None = None  # kept only if ids do not come in ascending order
-        self.last_id: int | None = None
         self.finishes: list[tuple[int, int, int]] = []  # heap: tick, place in the batch, id
-        self.fresh: list[_Job] = []  # decode from the next tick on; had no token at the last one
+        self.fresh: list[Job] = []  # decode from the next tick on; had no token at the last one
         self.last_tick_ns = NEVER
         self.joined = self.outgrowing = 0
         self.steps: list[StepRecord] = []
@@ -179,23 +120,11 @@ class Engine:
         self.promised = Level()  # tokens that those in the batch will have at their end
         self.claimed = Level()  # tokens that they have reserved room for
         self.in_batch, self.in_system = Level(), Level()  # requests
-        self.worked = False  # whether the last step did anything
-        self.empty_steps = self.stale_steps = self.stale_tokens = 0
+        self.watch = audit.Watch(stall_steps, tolerant=on_stall == "record")
         self.arrived: list[int] = []  # since the last step, for its record
 
-        self.check_fits = never_fits == "error"
-        if self.check_fits and isinstance(requests, Sequence):
-            self.check_fits = False  # on arrival
-            for r in requests:
-                self._check_fits(r)
-        self.source: Iterator[Request] = iter(requests)
-        self.next: Request | None = None
-        self.due_at = NOT_DUE  # when it arrives
-        self.last_arrival_ns = 0
-        self._pull()
-        if self.next is None:
-            raise InputError("the workload is empty: give at least one request")
-        self.start_ns: int = 0 if arrivals_by_step else self.next.arrival_ns
+        self.arrivals = Arrivals(requests, self._check_fits if never_fits == "error" else None)
+        self.start_ns = 0 if arrivals_by_step else self.arrivals.due_at
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -236,10 +165,10 @@ class Engine:
     def advance(self) -> bool:
         """Take a step, or several equal ones, or move the clock on. False when the run is over."""
         view = self.view
-        while self.due_at <= (view.step if self.arrivals_by_step else view.clock_ns):
+        while self.arrivals.due_at <= (view.step if self.arrivals_by_step else view.clock_ns):
             self._admit()
         if not self.jobs:
-            if self.next is None:
+            if self.arrivals.next is None:
                 return False
             self._jump_to_next_arrival()
             return True
@@ -250,7 +179,7 @@ class Engine:
         self.iterations += 1
         waiting = len(view.waiting)
         self._show_memory()
-        view.more_to_come = self.next is not None
+        view.more_to_come = self.arrivals.next is not None
         answer = self._ask()
         self._show_memory()  # again: the policy may have counted down in it
         if view.running is not self.batch or len(view.waiting) != waiting:
@@ -261,8 +190,11 @@ class Engine:
         if plan.wait:
             self._jump_to_next_arrival()
             return True
-        self._take_step(plan)
-        return not self._stalled()
+        worked = self._take_step(plan)
+        if self.watch.stands_still(view, worked, self.jobs.values()):
+            self.outcome = "stalled"
+            return False
+        return True
 
     def _show_memory(self) -> None:
         self.view.free_blocks = self.pool.free
@@ -285,9 +217,8 @@ class Engine:
         job = self.jobs.get(rid)
         return None if job is None else job.progress
 
-    def _take_step(self, plan: Plan) -> None:
-        """Carry out a plan that has passed the audit."""
-        self.stale_steps += 1
+    def _take_step(self, plan: Plan) -> bool:
+        """Carry out a plan that has passed the audit. False if there was nothing in it."""
         start, free_before = self.view.clock_ns, self.pool.free
         if plan.preempted:
             self._preempt(plan.preempted)
@@ -309,13 +240,13 @@ class Engine:
             done += self._give_tokens(singly, start)
         self.view.step += steps
         self.taken += steps
-        self.worked = bool(together or singly or plan.preempted)
         if together:
-            self.stale_steps = self.stale_tokens = 0
+            self.watch.got_further()
         if record is not None:
             record.finished = [s.id for s in record.scheduled if s.id in done]
             record.free_blocks = (*record.free_blocks[:2], self.pool.free)
             self.steps.append(record)
+        return bool(together or singly or plan.preempted)
 
     def _split(self, plan: Plan) -> tuple[bool, list[tuple[int, int]]]:
         """Tell whether all that decode get a token, and return who is scheduled besides.
@@ -364,19 +295,19 @@ class Engine:
         most = self.finishes[0][0] - self.batch.ticks
         if self.max_steps is not None:
             most = min(most, self.max_steps - self.taken)
-        if self.next is not None and self.arrivals_by_step:
-            most = min(most, self.next.arrival_ns - self.view.step)
+        if self.arrivals_by_step:
+            most = min(most, self.arrivals.due_at - self.view.step)
         most = max(1, self.batch.steps_within(self.pool.free, most))
 
         if self.growth_ns is not None:
             growth = self.growth_ns(self.batch.decodes)
-            if self.next is not None and not self.arrivals_by_step:
-                gap = self.next.arrival_ns - self.view.clock_ns
+            if not self.arrivals_by_step:
+                gap = self.arrivals.due_at - self.view.clock_ns
                 most = steps_until(gap, price, growth, most)
             return most, self._pass_steps(most, price, growth, together=True)
 
         steps, done = 1, self._pass_steps(1, price, 0, together=True)
-        while steps < most and (self.arrivals_by_step or self.due_at > self.view.clock_ns):
+        while steps < most and (self.arrivals_by_step or self.arrivals.due_at > self.view.clock_ns):
             price = self._price(work._replace(context_tokens=self.batch.context))
             done += self._pass_steps(1, price, 0, together=True)
             steps += 1
@@ -456,9 +387,10 @@ class Engine:
                 prefilled += tokens
             r.computed += tokens
             self.tokens.add(tokens, tokens * end)
-            self.stale_tokens += tokens
+            self.watch.tokens += tokens
             if r.computed > job.best:
-                job.best, self.stale_tokens, self.stale_steps = r.computed, 0, 0
+                job.best = r.computed
+                self.watch.got_further()
             if r.computed < r.total:
                 if r.decoding:  # computed again up to its last token
                     self._start_decoding(job)
@@ -479,7 +411,7 @@ class Engine:
                 self._start_decoding(job)
         return done
 
-    def _start_decoding(self, job: _Job) -> None:
+    def _start_decoding(self, job: Job) -> None:
         """Let a job advance with the others from the next tick on."""
         r, ticks = job.progress, self.batch.ticks
         self.batch.start_decoding(r)
@@ -489,7 +421,7 @@ class Engine:
         if job.last_token_ns != self.last_tick_ns:
             self.fresh.append(job)
 
-    def _stop_decoding(self, job: _Job) -> None:
+    def _stop_decoding(self, job: Job) -> None:
         """Bring a job up to date, and let it advance on its own."""
         if job.after == NEVER:
             return
@@ -500,7 +432,7 @@ class Engine:
         job.best = max(job.best, job.progress.computed)
         job.after = NEVER
 
-    def _stint(self, job: _Job) -> Stint | None:
+    def _stint(self, job: Job) -> Stint | None:
         """Return the stretch in which a job has decoded with the others, if it has had a tick."""
         if job.after == NEVER or (job.gap == NEVER and job.after == self.batch.ticks):
             return None
@@ -519,7 +451,7 @@ class Engine:
 
     def _admit(self) -> None:
         """Put the request that has arrived into the queue, and look at the next one."""
-        request = self.next
+        due_at, request = self.arrivals.due_at, self.arrivals.take()
         assert request is not None
         row = self.ledger.open(request)
         if self.never_fits == "reject" and self._shortage(request):
@@ -528,19 +460,18 @@ class Engine:
         else:
             job = self.jobs[request.id] = self._job(row, request)
             # It may have come in mid-step.
-            self.in_system.add(1, self.view.clock_ns if self.arrivals_by_step else self.due_at)
+            self.in_system.add(1, self.view.clock_ns if self.arrivals_by_step else due_at)
             self.view.waiting.append(job.progress)
             self.arrived.append(request.id)
-        self._pull()
 
-    def _job(self, row: int, r: Request) -> _Job:
+    def _job(self, row: int, r: Request) -> Job:
         predicted = self._prediction(r)
         progress = Progress(
             r.id, r.arrival_ns, r.prompt_len, r.priority, r.tenant, predicted_output=predicted
         )
         target = r.output_len + (not self.count_first_token)
         claim = r.prompt_len + (predicted or 1) - 1 if self.view.reserve_all else 0
-        return _Job(row, progress, target, self._final(r), claim)
+        return Job(row, progress, target, self._final(r), claim)
 
     def _prediction(self, r: Request) -> int | None:
         """Return how many tokens a policy that may know it expects of a request."""
@@ -578,41 +509,13 @@ class Engine:
         """
         return min(r.prompt_len + r.output_len + (not self.count_first_token), self.longest) - 1
 
-    def _pull(self) -> None:
-        """Look one request ahead."""
-        self.next = r = next(self.source, None)
-        if r is None:
-            self.due_at = NOT_DUE
-            return
-        if not isinstance(r, Request):
-            raise InputError(f"a workload holds servesim.Request objects, not {r!r}")
-        self._check_new(r.id)
-        if r.arrival_ns < self.last_arrival_ns:
-            raise InputError(
-                f"request {r.id} arrives at {r.arrival_ns} ns, before the one ahead of it "
-                f"({self.last_arrival_ns} ns): sort the workload by arrival"
-            )
-        self.due_at = self.last_arrival_ns = r.arrival_ns
-        if self.check_fits:
-            self._check_fits(r)
-
-    def _check_new(self, rid: int) -> None:
-        """Refuse an id that was there before. Ascending ids need no memory."""
-        if self.ids is None and self.last_id is not None and rid <= self.last_id:
-            self.ids = set(self.ledger.id) | {self.last_id}
-        if self.ids is not None:
-            if rid in self.ids:
-                raise InputError(f"request {rid} appears twice: ids must be unique")
-            self.ids.add(rid)
-        self.last_id = rid
-
     def _jump_to_next_arrival(self) -> None:
         """Move the clock (or the step counter) to the next arrival; nothing is computed."""
-        assert self.next is not None
+        view, due_at = self.view, self.arrivals.due_at
         if self.arrivals_by_step:
-            self.view.step = max(self.view.step, self.next.arrival_ns)
-            return
-        self.view.clock_ns = max(self.view.clock_ns, self.next.arrival_ns)
+            view.step = max(view.step, due_at)
+        else:
+            view.clock_ns = max(view.clock_ns, due_at)
 
     def _shortage(self, r: Request) -> str:
         """Say why a request can never be served, or return nothing if it can."""
@@ -622,8 +525,8 @@ class Engine:
             return f"it needs {need} KV blocks and there are {self.kv.largest}{side_by_side}"
         return ""
 
-    def _check_fits(self, request: object) -> None:
-        if isinstance(request, Request) and (why := self._shortage(request)):
+    def _check_fits(self, request: Request) -> None:
+        if why := self._shortage(request):
             raise InputError(
                 f"request {request.id} can never run: {why}; give more blocks, or choose "
                 "never_fits='reject' (--never-fits reject) to turn such requests away"
@@ -667,7 +570,7 @@ class Engine:
         if plan.queue is not None:
             self.view.waiting = Queue(self.jobs[rid].progress for rid in plan.queue)
 
-    def _finish(self, job: _Job) -> None:
+    def _finish(self, job: Job) -> None:
         self._release(job)
         self._write_down(job)
         self.ledger.set_status(job.row, "finished")
@@ -675,7 +578,7 @@ class Engine:
         self.in_system.add(-1, -self.view.clock_ns)
         self._report(job.row)
 
-    def _release(self, job: _Job) -> None:
+    def _release(self, job: Job) -> None:
         """Take a job out of the batch and its blocks back."""
         self._stop_decoding(job)
         self.batch.leave(job.progress.id)
@@ -689,7 +592,7 @@ class Engine:
         self.pool.give_back(r)
         self.outgrowing -= 0 < job.claim < job.final
 
-    def _write_down(self, job: _Job) -> None:
+    def _write_down(self, job: Job) -> None:
         """Copy to the ledger what is known of a job."""
         ledger, row, r = self.ledger, job.row, job.progress
         if self.batch.has(r.id):
@@ -735,41 +638,6 @@ class Engine:
             idle_slots=plan.idle_slots,
             scheduled=scheduled,
         )
-
-    # -- standing still ---------------------------------------------------------------------
-
-    def _stalled(self) -> bool:
-        """Tell whether a recorded run has stalled; raise if a run that must finish has."""
-        if self.worked and not self.stale_steps:
-            self.empty_steps = 0
-            return False
-        self.empty_steps = 0 if self.worked else self.empty_steps + 1
-        if self.on_stall == "record":
-            if self.empty_steps and self.next is not None:
-                self.empty_steps = 0
-            stalled = self.empty_steps >= self.stall_steps
-            self.outcome = "stalled" if stalled else self.outcome
-            return stalled
-        if self.empty_steps >= self.stall_steps:
-            detail = (
-                f"nothing was scheduled in {self.stall_steps} steps in a row; "
-                "schedule something, or wait for the next arrival"
-            )
-            raise PlanError(self.view.step - 1, self._head(), "progress", detail)
-        if self.stale_steps and self.stale_steps % 1000 == 0:
-            # Honest recomputation brings each request back to where it was, once or twice.
-            redo = 4 * sum(job.best for job in self.jobs.values())
-            if self.stale_tokens > redo:
-                detail = (
-                    f"in {self.stale_steps} steps {self.stale_tokens} tokens were computed again "
-                    "and no request got any further: the preemptions go round in circles"
-                )
-                raise PlanError(self.view.step - 1, self._head(), "progress", detail)
-        return False
-
-    def _head(self) -> int | None:
-        """Return the id of the request that has been in the system longest."""
-        return next(iter(self.jobs), None)
 
 
 def steps_until(gap: int, price: int, growth: int, most: int) -> int:
