@@ -12,6 +12,7 @@ DEV := .venv/dev.stamp
 VENDOR := _vendor/mathjax/LICENSE _vendor/pyodide/pyodide.asm.wasm
 SOURCES := _build/computed.stamp _build/looks.stamp _build/wheel.stamp
 AXE := _build/axe-core/axe.min.js
+LITE := _build/lite.stamp
 
 # Cached outputs depend on the notebook's own text only, so a change of the
 # simulator must throw them away: these are the files that chapters compute with.
@@ -37,6 +38,7 @@ site: $(READER) $(VENDOR) $(SOURCES)  ## build the book into _build/html
 # A build that failed forgets its pages: the next one would not warn about them again.
 	@echo "Building the book (a minute the first time, seconds after that)"
 	@$(BUILD) . || { rm -rf _build/.doctrees; exit 1; }
+	@$(MAKE) --no-print-directory $(LITE)
 	@$(PY) tools/sizes.py _build/html
 
 test: lint unit nbval strict pages  ## everything that must hold, quickly
@@ -56,7 +58,7 @@ nbval: $(DEV)  ## run every cell and compare with tests/golden
 strict: $(DEV) $(VENDOR) $(SOURCES)  ## build every page anew; a warning is an error
 	$(BUILD) --all .
 
-pages: $(DEV) $(AXE)  ## test the built pages in a browser, where there is one
+pages: $(DEV) $(AXE) $(LITE)  ## test the built pages in a browser, where there is one
 	$(PY) -m pytest -q -n 2 tests/test_browser.py --site _build/html
 
 golden: $(DEV)  ## write the chapters' outputs anew into tests/golden
@@ -93,9 +95,10 @@ $(AXE): $(READER) tools/vendor.py
 	@touch $@
 
 # The pages' Python brings the simulator as it is in this tree, and no other.
-_build/wheel.stamp: _vendor/pyodide/pyodide.asm.wasm tools/wheel.py pyproject.toml $(COMPUTED_FROM)
-	@rm -rf _build/.doctrees _build/html/pyodide
-	@$(PY) tools/wheel.py _vendor/pyodide
+_build/wheel.stamp: _vendor/pyodide/pyodide.asm.wasm tools/own_wheel.py pyproject.toml $(COMPUTED_FROM)
+	@$(PY) tools/own_wheel.py _vendor/pyodide
+# Sphinx copies it only when it writes a page, and would leave the old wheel beside it.
+	@test ! -d _build/html || { rm -rf _build/html/pyodide; cp -R _vendor/pyodide _build/html; }
 	@mkdir -p _build
 	@touch $@
 
@@ -107,4 +110,15 @@ _build/computed.stamp: $(COMPUTED_FROM)
 _build/looks.stamp: $(LOOKS)
 	@rm -rf _build/.doctrees
 	@mkdir -p _build
+	@touch $@
+
+# JupyterLite has an environment of its own: it must not find jupytext.
+.venv/lite.stamp: $(READER)
+	@test -x .venv/lite/bin/python || $(PYTHON) -m venv .venv/lite
+	@echo "Installing JupyterLite into .venv/lite"
+	@.venv/lite/bin/python -m pip install --quiet --disable-pip-version-check -e '.[lite]'
+	@touch $@
+
+$(LITE): .venv/lite.stamp tools/lite.py _build/wheel.stamp $(shell find chapters -name '*.md')
+	@$(PY) tools/lite.py .venv/lite/bin/jupyter _vendor/pyodide _build/html
 	@touch $@

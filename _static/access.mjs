@@ -1,6 +1,7 @@
 // What keyboards and screen readers need, and the tools that made the page do not bring:
 // a plot that scrolls in its own box can be scrolled by keyboard, and the switch of a folded cell
-// is called what it says, "Show code cell source".
+// is called what it says, "Show code cell source". And the launch button, which names the published
+// book's JupyterLite, leads to the one beside this copy of the book.
 
 for (const summary of document.querySelectorAll("details.hide > summary[aria-label]")) {
   summary.removeAttribute("aria-label");
@@ -15,3 +16,9 @@ const seen = new ResizeObserver((entries) => {
   }
 });
 for (const plot of plots) seen.observe(plot);
+
+const lite = new URL("../lite/lab/index.html", import.meta.url);
+
+for (const link of document.querySelectorAll("a[href*='/lite/lab/index.html?path=']")) {
+  link.href = lite.href + new URL(link.href).search;
+}

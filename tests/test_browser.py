@@ -507,6 +507,43 @@ def test_values_of_an_address_that_make_no_sense(reader: Any, site: Site, live: 
     assert window.wrong == []
 
 
+# ------------------------------------------------------------------------- JupyterLite
+
+
+def test_jupyterlite_runs_a_chapter(reader: Any, site: Site, folder: Path) -> None:
+    """The launch button opens the chapter; all its cells run, and a slider moves the picture."""
+    if not (folder / "lite").is_dir():
+        pytest.skip("this site was built without JupyterLite: run `make site`")
+    pages = [page for page in shots.pages_of(folder) if live_figures(folder, page)]
+    name = min(pages, key=lambda page: (folder / page).stat().st_size)
+    window = reader(script=METERED).open(name)
+    page = window.page
+    button = page.locator("a[href*='lite/lab/index.html']").first.evaluate("e => e.href")
+    notebook = name.replace(".html", ".ipynb")
+    assert button == f"{site.address}lite/lab/index.html?path={notebook}"
+    page.set_default_timeout(4 * START_MS)
+    page.goto(button)
+    idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
+    page.locator(idle).wait_for(state="attached")
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).first.click()
+    slider = page.locator(".jp-OutputArea .noUi-handle").first
+    slider.wait_for(state="attached")
+    page.locator(idle).wait_for(state="attached")
+    picture = page.locator(".jp-OutputArea .widget-html .live-picture svg").first
+    before = picture.evaluate("e => e.outerHTML")
+    slider.focus()
+    slider.press("ArrowRight")
+    page.wait_for_function(
+        "before => document.querySelector('.jp-OutputArea .widget-html .live-picture svg')"
+        ".outerHTML !== before",
+        arg=before,
+    )
+    errors = page.locator("[data-mime-type='application/vnd.jupyter.error']")
+    assert errors.all_inner_texts() == []
+    assert [wrong for wrong in window.wrong if "favicon.ico" not in wrong] == []
+
+
 # ------------------------------------------------------------- the tests could fail
 
 

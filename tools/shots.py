@@ -33,8 +33,16 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-# Pages that Sphinx makes and no reader is sent to.
-NOT_PAGES = ("_modules", "_sources", "_static", "genindex.html", "py-modindex.html", "search.html")
+# Pages that Sphinx makes and no reader is sent to, and JupyterLite's.
+NOT_PAGES = (
+    "_modules",
+    "_sources",
+    "_static",
+    "genindex.html",
+    "lite",
+    "py-modindex.html",
+    "search.html",
+)
 OVERFLOW = """() => {
   const width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= width) return "";

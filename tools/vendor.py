@@ -93,7 +93,8 @@ def main(name: str, target: Path) -> None:
     package = PACKAGES[name]
     with tempfile.TemporaryDirectory() as folder:
         try:
-            subprocess.run([npm(), "pack", "--silent", package.spec], cwd=folder, check=True)
+            pack = [npm(), "pack", "--silent", package.spec]
+            subprocess.run(pack, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         except (OSError, subprocess.CalledProcessError):
             sys.exit(
                 f"{name} could not be fetched: `npm pack {package.spec}` needs a network, once."

@@ -1,6 +1,6 @@
 """Build servesim's wheel from this tree and tell Pyodide about it.
 
-``python tools/wheel.py FOLDER`` writes the wheel into Pyodide's FOLDER, and beside it a list of
+``python tools/own_wheel.py FOLDER`` writes the wheel into Pyodide's FOLDER, and beside it a list of
 packages, `servesim-lock.json`, that holds servesim alone: a page's Python can load nothing else,
 from nowhere else.
 
@@ -45,7 +45,7 @@ def contents(project: dict[str, Any]) -> dict[str, bytes]:
     }
     wheel = {
         "Wheel-Version": "1.0",
-        "Generator": "tools/wheel.py",
+        "Generator": "tools/own_wheel.py",
         "Root-Is-Purelib": "true",
         "Tag": "py3-none-any",
     }
@@ -114,5 +114,5 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python tools/wheel.py FOLDER")
+        sys.exit("usage: python tools/own_wheel.py FOLDER")
     main(Path(sys.argv[1]))
