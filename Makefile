@@ -26,7 +26,7 @@ NBVAL := $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 60
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help book site test lint unit nbval strict pages golden bench format clean
+.PHONY: help book site test lint unit nbval strict pages pdf golden bench format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -60,6 +60,9 @@ strict: $(DEV) $(VENDOR) $(SOURCES)  ## build every page anew; a warning is an e
 
 pages: $(DEV) $(AXE) $(LITE)  ## test the built pages in a browser, where there is one
 	$(PY) -m pytest -q -n 2 tests/test_browser.py --site _build/html
+
+pdf: $(READER) _build/computed.stamp  ## print the book into _build/pdf (LaTeX; it says what to install)
+	@$(PY) tools/pdf.py
 
 golden: $(DEV)  ## write the chapters' outputs anew into tests/golden
 	$(PY) tools/golden.py
@@ -103,7 +106,7 @@ _build/wheel.stamp: _vendor/pyodide/pyodide.asm.wasm tools/own_wheel.py pyprojec
 	@touch $@
 
 _build/computed.stamp: $(COMPUTED_FROM)
-	@rm -rf _build/.jupyter_cache _build/.doctrees
+	@rm -rf _build/.jupyter_cache _build/.doctrees _build/pdf/cache _build/pdf/doctrees
 	@mkdir -p _build
 	@touch $@
 
