@@ -348,10 +348,12 @@ def test_an_unusable_workload_is_refused(requests, says):
     [
         {"id": "0"},
         {"id": True},
+        {"id": 2**63},
         {"arrival_ns": -1},
         {"arrival_ns": 0.5},
         {"arrival_ns": float("nan")},
-        {"arrival_ns": 10**22},
+        {"arrival_ns": 10**18 + 1},
+        {"arrival_ns": 10**5000},
         {"prompt_len": 0},
         {"prompt_len": -3},
         {"prompt_len": 2.0},
@@ -359,6 +361,9 @@ def test_an_unusable_workload_is_refused(requests, says):
         {"output_len": 10**9},
         {"output_len": True},
         {"priority": 1.5},
+        {"priority": 2**63},
+        {"priority": -(2**63) - 1},
+        {"prompt_len": 10**5000},
         {"tenant": 3},
     ],
 )
@@ -374,12 +379,24 @@ def test_an_impossible_request_is_refused(fields):
     [
         ({"never_fits": "ignore"}, "never_fits"),
         ({"on_stall": "ignore"}, "on_stall"),
+        ({"max_model_len": -1}, "max_model_len"),
+        ({"max_model_len": 8.5}, "max_model_len"),
+        ({"max_steps": "9"}, "max_steps"),
+        ({"stall_steps": None}, "stall_steps"),
+        ({"cost": ss.cost.Affine(base_ms=1e12)}, "the clock ends .* lower the prices"),
         ({"cost": ss.cost.Roofline(), "stamp_inside_step": True}, "stamp_inside_step"),
     ],
 )
 def test_an_unusable_option_is_refused(options, says):
     with pytest.raises(ss.InputError, match=says):
-        ss.simulate([ss.Request(0, 0, 1, 1)], ss.policies.Naive(), **options)
+        ss.simulate([ss.Request(0, 0, 1, 20)], ss.policies.Naive(), **options)
+
+
+def test_the_largest_numbers_accepted_fit_a_run():
+    last = ss.Request(2**63 - 1, 10**18, 1, 1, priority=-(2**63))
+    result = ss.simulate([ss.Request(-(2**63), 0, 1, 1), last], ss.policies.Naive())
+    assert result.records[1].request == last
+    assert result.records[1].status == "finished"
 
 
 @pytest.mark.parametrize("price", [-1, 1.5, True, None])

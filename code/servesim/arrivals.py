@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from .errors import InputError
+from .errors import InputError, brief
 from .request import Request
 
 NOT_DUE = 2**63
@@ -85,4 +85,4 @@ class Arrivals:
 
 def _check_type(r: object) -> None:
     if not isinstance(r, Request):
-        raise InputError(f"a workload holds servesim.Request objects, not {r!r}")
+        raise InputError(f"a workload holds servesim.Request objects, not {brief(r)}")

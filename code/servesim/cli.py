@@ -278,7 +278,7 @@ def _replay(args: argparse.Namespace) -> str:
 
 
 def _slo(args: argparse.Namespace) -> SLO | None:
-    return spec.slo(args.slo) if args.slo else None
+    return None if args.slo is None else spec.slo(args.slo)
 
 
 def _simulate(args: argparse.Namespace, policy: str, requests: list[Request] | Stream) -> Result:

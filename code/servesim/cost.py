@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
-from .errors import InputError
+from .errors import InputError, brief
 
 
 class Work(NamedTuple):
@@ -66,7 +66,7 @@ def whole(name: str, value: float, scale: int, unit: str = "ns") -> int:
         exact = Fraction(-1)
     if not 0 <= exact <= MAX_PRICE:
         limit = f"{MAX_PRICE / scale:g}"
-        raise InputError(f"price {name} must be a number from 0 to {limit}, not {value!r}")
+        raise InputError(f"price {name} must be a number from 0 to {limit}, not {brief(value)}")
     if exact.denominator != 1:
         nearest = round(exact) / scale
         raise InputError(

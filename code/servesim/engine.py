@@ -17,13 +17,13 @@ from . import audit
 from .arrivals import Arrivals
 from .batch import Batch
 from .cost import OPT_13B_A100, Cost, Work
-from .errors import InputError, PolicyError, without_first_frame
+from .errors import InputError, PolicyError, brief, without_first_frame
 from .job import Job, Level
 from .kv import UNLIMITED, KVCache, blocks_for
 from .ledger import NEVER, Ledger, Record, Stint, TickLog
 from .metrics import Result
 from .plan import Plan, Queue, View
-from .request import Progress, Request
+from .request import LATEST_NS, Progress, Request
 from .trace import Scheduled, StepRecord
 
 STALL_STEPS = 3
@@ -66,6 +66,15 @@ class Engine:
         ):
             if value not in known:
                 raise InputError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        for name, limit, least in (
+            ("max_model_len", 1 if max_model_len is None else max_model_len, 1),
+            ("max_steps", 0 if max_steps is None else max_steps, 0),
+            ("stall_steps", stall_steps, 1),
+        ):
+            if type(limit) is not int or limit < least:
+                raise InputError(
+                    f"{name} must be a whole number, {least} or more, not {brief(limit)}"
+                )
         if not callable(getattr(policy, "plan", None)) or isinstance(policy, type):
             raise InputError(f"{policy!r} is not a policy: it needs a method plan(self, view)")
         if stamp_inside_step and not hasattr(cost, "prefill_ns"):
@@ -326,6 +335,11 @@ class Engine:
         """
         batch, start = self.batch, self.view.clock_ns
         span = price * steps + growth * (steps * (steps - 1) // 2)
+        if start + span > LATEST_NS:
+            raise InputError(
+                f"step {self.view.step} would end after {start + span} ns, and the clock ends at "
+                f"{LATEST_NS} ns (292 years): lower the prices"
+            )
         self.view.clock_ns = start + span
         if not together:
             return []

@@ -7,6 +7,16 @@ import traceback
 from types import TracebackType
 
 
+def brief(value: object, most: int = 100) -> str:
+    """Return a value as it is shown in a sentence: one line, cut where it gets too long."""
+    try:
+        text = repr(value)
+    except Exception:  # whole numbers of thousands of digits, and whatever a student's class does
+        text = f"a {type(value).__name__} that cannot be shown"
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 class InputError(ValueError):
     """Bad input: one sentence that names the thing and the mend."""
 

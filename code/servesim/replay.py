@@ -15,7 +15,7 @@ from typing import Any
 
 from .cost import Affine
 from .engine import simulate
-from .errors import InputError
+from .errors import InputError, brief
 from .kv import KVCache
 from .metrics import Result
 from .policies import VLLM
@@ -24,6 +24,18 @@ from .request import NS_PER_US, Request
 from .trace import StepRecord
 
 FORMAT = "vllm-sched-trace/1"
+
+_JSON: dict[type, str] = {
+    dict: "a JSON object",
+    list: "a JSON list",
+    int: "a whole number",
+    bool: "true or false",
+}
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("num_gpu_blocks", "max_model_len", "max_steps", "stall_steps"), int),
+    **dict.fromkeys(("cost_base_us", "cost_prefill_us", "cost_decode_us"), int),
+    **dict.fromkeys(("enable_chunked_prefill", "scheduler_reserve_full_isl"), bool),
+}
 
 
 def read(path: str | Path) -> Iterator[dict[str, Any]]:
@@ -86,13 +98,23 @@ def replay(trace: dict[str, Any], policy: type[VLLM] = VLLM) -> Result:
 
 
 def _replay(trace: dict[str, Any], policy: type[VLLM]) -> Result:
+    _check_kinds(trace, {"config": dict, "effective": dict, "requests": list})
     asked = {**trace["config"], **trace["effective"]}
+    if trace["vllm_version"] == "0.11.2":  # has none, whatever its config says
+        asked["watermark"] = 0.0
+    _check_kinds(asked, _KINDS)
     by_step = trace["arrivals"] == "arrival_step"
     if trace["arrivals"] not in ("arrival_step", "arrival_us"):
         raise InputError(f"arrivals are {trace['arrivals']!r}, not arrival_us or arrival_step")
-    if trace["vllm_version"] not in RELEASES:
+    if trace["vllm_version"] not in [*RELEASES]:
         known = ", ".join(RELEASES)
-        raise InputError(f"vllm_version is {trace['vllm_version']!r}; known are {known}")
+        raise InputError(f"vllm_version is {brief(trace['vllm_version'])}; known are {known}")
+    for row in trace["requests"]:
+        if type(row) is not list or [*map(type, row)] != [int] * 5:
+            raise InputError(
+                f"a request is {brief(row)}, not five whole numbers: id, arrival, prompt length, "
+                "output length, priority"
+            )
     requests = [
         Request(rid, arrival if by_step else arrival * NS_PER_US, prompt, output, priority)
         for rid, arrival, prompt, output, priority in trace["requests"]
@@ -125,6 +147,12 @@ def _replay(trace: dict[str, Any], policy: type[VLLM]) -> Result:
         arrivals_by_step=by_step,
         record_steps=True,
     )
+
+
+def _check_kinds(data: dict[str, Any], kinds: dict[str, type]) -> None:
+    for key, kind in kinds.items():
+        if key in data and type(data[key]) is not kind:
+            raise InputError(f"{key!r} is {brief(data[key])}, not {_JSON[kind]}")
 
 
 def steps(result: Result) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .errors import InputError
+from .errors import InputError, brief
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -13,8 +13,11 @@ NS_PER_US = 1_000
 MAX_TOKENS = 100_000_000
 """Longest prompt or output accepted: a typing mistake should not run for a year."""
 
-MAX_SECONDS = 10**12
-"""Latest arrival accepted; every time in a run can still be shown as a float."""
+MAX_SECONDS = 10**9
+"""Latest arrival accepted, some 30 years: what comes after it still fits a 64-bit clock."""
+
+LATEST_NS = 2**63 - 1
+"""Where the clock ends: the last nanosecond that 64 bits can count."""
 
 
 def ns_from_s(seconds: float, what: str = "a time") -> int:
@@ -68,23 +71,26 @@ class Request:
     tenant: str = ""
 
     def __post_init__(self) -> None:
-        if type(self.id) is not int:
-            raise InputError(f"a request's id must be a whole number, not {self.id!r}")
+        if type(self.id) is not int or not -(2**63) <= self.id < 2**63:
+            raise InputError(
+                f"a request's id must be a whole number of at most 64 bits, not {brief(self.id)}"
+            )
         latest = MAX_SECONDS * NS_PER_S
         if type(self.arrival_ns) is not int or not 0 <= self.arrival_ns <= latest:
             raise InputError(
                 f"request {self.id}: arrival_ns must be a whole number of nanoseconds "
-                f"from 0 to {latest}, not {self.arrival_ns!r}"
+                f"from 0 to {latest}, not {brief(self.arrival_ns)}"
             )
         for name, value in (("prompt_len", self.prompt_len), ("output_len", self.output_len)):
             if type(value) is not int or not 1 <= value <= MAX_TOKENS:
                 raise InputError(
                     f"request {self.id}: {name} must be a whole number of tokens "
-                    f"from 1 to {MAX_TOKENS}, not {value!r}"
+                    f"from 1 to {MAX_TOKENS}, not {brief(value)}"
                 )
-        if type(self.priority) is not int:
+        if type(self.priority) is not int or not -(2**63) <= self.priority < 2**63:
             raise InputError(
-                f"request {self.id}: priority must be a whole number, not {self.priority!r}"
+                f"request {self.id}: priority must be a whole number of at most 64 bits, "
+                f"not {brief(self.priority)}"
             )
         if type(self.tenant) is not str:
             raise InputError(f"request {self.id}: tenant must be text, not {self.tenant!r}")

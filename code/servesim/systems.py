@@ -16,7 +16,8 @@ from .engine import simulate
 from .kv import KVCache
 from .metrics import Distribution, Result
 from .policies import Chunked, Continuous, Naive, Static
-from .request import NS_PER_MS, NS_PER_S
+from .policies.base import whole_from
+from .request import NS_PER_MS, NS_PER_S, NS_PER_US
 
 TOY_KV = KVCache(blocks=1800, block_size=16)
 
@@ -117,6 +118,9 @@ def slot_modes(
     Quirks: static does not count the token that the prefill makes. Continuous processes each
     prompt alone, and while a slot is free it waits for the next arrival.
     """
+    whole_from(1, slots=slots)
+    cost.whole("step_ms", step_ms, NS_PER_MS)
+    cost.whole("prefill_us_per_tok", prefill_us_per_tok, NS_PER_US)
     work = workload.slots(requests, seed)
     prices = cost.Affine(
         decode_step_ms=step_ms, prefill_us=prefill_us_per_tok, padding_priced_once=True

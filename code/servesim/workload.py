@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
-from .errors import InputError
+from .errors import InputError, brief
 from .request import MAX_SECONDS, NS_PER_S, Request, ns_from_s
 
 Lengths: TypeAlias = int | tuple[int, int] | Sequence[int] | str
@@ -472,7 +472,7 @@ def _int(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{name} {text.strip()!r} is not a whole number") from None
+        raise ValueError(f"{name} {brief(text.strip())} is not a whole number") from None
 
 
 def _seconds_ns(text: str) -> int:
@@ -481,7 +481,8 @@ def _seconds_ns(text: str) -> int:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds <= MAX_SECONDS:
-        raise ValueError(f"arrival {text!r} is not a number of seconds from 0 to {MAX_SECONDS}")
+        shown = brief(text)
+        raise ValueError(f"arrival {shown} is not a number of seconds from 0 to {MAX_SECONDS}")
     if not seconds:  # as an exact fraction, 1e-999999999 would fill the memory
         return 0
     return round(Fraction(text) * NS_PER_S)
@@ -493,6 +494,8 @@ def _azure_ns(text: str) -> int:
     try:
         whole = datetime.strptime(seconds, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
         digits = int(fraction.ljust(9, "0")[:9]) if fraction else 0
+        if fraction and not (fraction.isascii() and fraction.isdigit()):
+            raise ValueError
     except ValueError:
         raise ValueError(f"timestamp {text!r} is not like 2023-11-16 18:15:46.6805900") from None
     return round(whole.timestamp()) * NS_PER_S + digits

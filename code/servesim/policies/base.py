@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ..errors import InputError
+from ..errors import InputError, brief
 from ..plan import Plan, View
 
 
@@ -42,8 +42,8 @@ class Policy:
         return f"{type(self).__name__}({told})"
 
 
-def at_least(least: int, **options: int | None) -> None:
-    """Check that options are whole numbers from `least` up; None passes as 'not set'.
+def whole_from(least: int, **options: int) -> None:
+    """Check that options are whole numbers from `least` up.
 
     Raises
     ------
@@ -51,8 +51,31 @@ def at_least(least: int, **options: int | None) -> None:
         Naming the option and its value.
     """
     for name, value in options.items():
-        if value is not None and (type(value) is not int or value < least):
-            raise InputError(f"{name} must be a whole number, {least} or more, not {value!r}")
+        if type(value) is not int or value < least:
+            raise InputError(f"{name} must be a whole number, {least} or more, not {brief(value)}")
+
+
+def at_least(least: int, **options: int | None) -> None:
+    """Check options as `whole_from` does; None passes as 'not set'.
+
+    Raises
+    ------
+    InputError
+    """
+    whole_from(least, **{name: value for name, value in options.items() if value is not None})
+
+
+def share(**options: float) -> None:
+    """Check that options are numbers from 0 to below 1.
+
+    Raises
+    ------
+    InputError
+        Naming the option and its value.
+    """
+    for name, value in options.items():
+        if type(value) not in (int, float) or not 0 <= value < 1:
+            raise InputError(f"{name} must be a share from 0 to below 1, not {brief(value)}")
 
 
 def one_of(known: Sequence[str], **options: str) -> None:
@@ -65,4 +88,4 @@ def one_of(known: Sequence[str], **options: str) -> None:
     """
     for name, value in options.items():
         if value not in known:
-            raise InputError(f"{name} must be {' or '.join(known)}, not {value!r}")
+            raise InputError(f"{name} must be {' or '.join(known)}, not {brief(value)}")

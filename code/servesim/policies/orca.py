@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import InputError
 from ..kv import power_of_two
-from .base import at_least, one_of
+from .base import one_of, whole_from
 from .continuous import Continuous
 
 
@@ -29,7 +29,7 @@ class Orca(Continuous):
         self, reserve: str = "oracle", max_len: int = 2048, max_running: int | None = None
     ) -> None:
         super().__init__(max_running)
-        at_least(2, max_len=max_len)
+        whole_from(2, max_len=max_len)
         one_of(("oracle", "pow2", "max"), reserve=reserve)
         self.reserve, self.max_len = reserve, max_len
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..plan import Plan, View, everything
 from ..request import Progress
-from .base import Policy, at_least
+from .base import Policy, whole_from
 
 
 class Static(Policy):
@@ -21,7 +21,7 @@ class Static(Policy):
     reserve_all = True
 
     def __init__(self, batch_size: int = 16) -> None:
-        at_least(1, batch_size=batch_size)
+        whole_from(1, batch_size=batch_size)
         self.batch_size = batch_size
         self._size = 0  # members of the group that runs, those already done included
 

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..errors import InputError
 from ..kv import blocks_for
 from ..plan import Plan, View
 from ..request import Progress
-from .base import Policy, at_least, one_of
+from .base import Policy, one_of, share, whole_from
 from .draft import Draft
 
 
@@ -68,12 +67,11 @@ class VLLM(Policy):
     release: str = "0.33.0"
 
     def __post_init__(self) -> None:
-        at_least(1, **{k: v for k, v in vars(self).items() if k.startswith("max_num")})
-        at_least(0, long_prefill_token_threshold=self.long_prefill_token_threshold)
+        whole_from(1, **{k: v for k, v in vars(self).items() if k.startswith("max_num")})
+        whole_from(0, long_prefill_token_threshold=self.long_prefill_token_threshold)
         one_of(("fcfs", "priority"), policy=self.policy)
         one_of(tuple(RELEASES), release=self.release)
-        if not 0 <= self.watermark < 1:
-            raise InputError(f"watermark must be a share from 0 to below 1, not {self.watermark!r}")
+        share(watermark=self.watermark)
 
     def plan(self, view: View) -> Plan:
         """Serve those who run; admit newcomers only if nobody had to be preempted."""
