@@ -83,6 +83,38 @@ def test_ids_are_whole_numbers(rid):
     assert broken(stopped(lambda view: ss.Plan([(rid, 1)]))) == (0, None, "plan")
 
 
+def test_numbers_of_numpy_are_named():
+    numpy = pytest.importorskip("numpy")
+    wrong = stopped(lambda view: ss.Plan([(0, numpy.int64(10))]))
+    assert broken(wrong) == (0, 0, "plan")
+    assert wrong.detail.endswith("are int and int64, not two whole numbers (int)")
+    wrong = stopped(lambda view: ss.Plan(preempted=[numpy.int64(0)]))
+    assert broken(wrong) == (0, None, "preempted")
+    assert "is a int64: name a request by its id" in wrong.detail
+
+
+def test_a_coroutine_is_no_plan(recwarn):
+    class Async:
+        async def plan(self, view):
+            return ss.Plan()
+
+    with pytest.raises(ss.PlanError, match="write def, not async def"):
+        ss.simulate(THREE, Async())
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("reasons", [{0: 1}, {"0": "no room"}, {None: None}])
+def test_reasons_are_ids_and_texts(reasons):
+    error = stopped(lambda view: ss.Plan([(0, 10)], reasons=reasons))
+    assert error.rule == "plan"
+    assert "reasons holds" in error.detail
+
+
+def test_a_plan_is_not_told_at_length():
+    assert len(str(stopped(lambda view: [(0, 10)] * 100_000))) < 300
+    assert len(str(stopped(lambda view: ss.Plan([(0, 10**5000)])))) < 300
+
+
 # --- who may be scheduled
 
 
@@ -221,7 +253,7 @@ def test_a_reordered_queue_is_kept():
 
 
 @pytest.mark.parametrize("field", ["padded_prompt", "idle_slots"])
-@pytest.mark.parametrize("value", [-1, 1.5, "3"])
+@pytest.mark.parametrize("value", [-1, 1.5, "3", None, 0.0, False, 10**9, 10**40])
 def test_padding_is_a_whole_number(field, value):
     error = stopped(lambda view: ss.Plan([(0, 10)], **{field: value}))
     assert broken(error) == (0, None, "padding")
@@ -240,7 +272,19 @@ def test_padding_shorter_than_a_prompt():
     [
         lambda view: view.waiting.popleft(),
         lambda view: view.waiting.clear(),
+        lambda view: view.waiting.reverse(),
+        lambda view: view.waiting.rotate(1),
+        lambda view: setattr(view, "waiting", None),
+        lambda view: delattr(view, "waiting"),
         lambda view: setattr(view, "running", list(view.running)),
+        lambda view: setattr(view, "clock_ns", view.clock_ns + 10**9),
+        lambda view: setattr(view, "step", 99),
+        lambda view: setattr(view, "block_size", 10**6),
+        lambda view: setattr(view, "block_size", 0),
+        lambda view: setattr(view, "total_blocks", 1),
+        lambda view: setattr(view, "reserve_all", True),
+        lambda view: setattr(view, "more_to_come", True),
+        lambda view: setattr(view.running, "context", 5),
     ],
 )
 def test_changing_the_view_instead_of_planning(change):
@@ -248,7 +292,26 @@ def test_changing_the_view_instead_of_planning(change):
         change(view)
         return ss.Plan([(0, 10)])
 
-    assert broken(stopped(meddle)) == (0, None, "view")
+    error = stopped(meddle)
+    assert broken(error) == (0, None, "view")
+    assert "plan() changed view." in error.detail
+
+
+@pytest.mark.parametrize("name", ss.Progress.__dataclass_fields__)
+def test_a_request_s_progress_is_read_only(name):
+    def pretend(view):
+        setattr(view.waiting[0], name, 1)
+
+    with pytest.raises(ss.PolicyError, match=f"step 0.* cannot assign to field '{name}'"):
+        ss.simulate(THREE, policy(pretend))
+
+
+def test_making_holes_up_in_the_view_does_not_help():
+    def forge(view):
+        view.holes = [64]
+        return everybody(view)
+
+    assert len(ss.simulate(THREE, policy(forge), kv=ss.KVCache(9, 16)).finished) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Views and plans are plain data: they turn into JSON and back unchanged."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -145,11 +146,11 @@ def test_the_queue_is_indexed_like_a_list():
 def test_one_rule_of_progress():
     r = ss.Progress(0, 0, prompt_len=10)
     assert (r.total, r.missing, r.decoding) == (10, 10, False)
-    r.computed = 9
+    r = replace(r, computed=9)
     assert (r.missing, r.decoding) == (1, False)  # the last of the prompt is no decode
-    r.computed, r.produced = 10, 1
+    r = replace(r, computed=10, produced=1)
     assert (r.total, r.missing, r.decoding) == (11, 1, True)
-    r.computed = 0  # preempted: prompt and output have to be computed again
+    r = replace(r, computed=0)  # preempted: prompt and output have to be computed again
     assert (r.missing, r.decoding) == (11, False)
     assert everything([r]) == [(0, 11)]
 

@@ -147,7 +147,7 @@ RULES = [
         "the victim keeps the tokens it produced",
         "draft",
         "self.preempted.append(r)",
-        "self.preempted.append(r)\n        r.produced = 0",
+        "self.preempted.append(r)\n        object.__setattr__(r, 'produced', 0)",
     ),
     Mutation(
         "the victim goes to the head of the queue",

@@ -6,16 +6,15 @@ that a faulty policy gives an explanation and never a wrong figure.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from operator import attrgetter
-from typing import NoReturn
+from types import CoroutineType
 
-from .batch import Batch
-from .errors import PlanError
+from .errors import PlanError, brief
 from .job import Job
 from .plan import Plan, View
-from .request import Progress
+from .request import MAX_TOKENS, Progress
 
 RULES = {
     "view": "a policy reads the queue and the batch, it does not change them",
@@ -34,16 +33,52 @@ RULES = {
 """The rules by name."""
 
 
-def blame_for_view(view: View, running: Batch) -> NoReturn:
-    """Stop a policy that took requests out of the view instead of planning.
+_TO_READ = (
+    *("waiting", "running", "clock_ns", "step"),
+    *("total_blocks", "block_size", "reserve_all", "more_to_come"),
+    *("running.ticks", "running.decodes", "running.context"),
+)
+_read, _at = attrgetter(*_TO_READ), deque.__getitem__  # the fast ways: it is done in every step
+
+
+def given(view: View) -> tuple[object, ...]:
+    """Return what a policy may read but not change, to compare it afterwards.
+
+    Not the free blocks: a policy may count down in them. Of the queue, its length and both ends.
+    """
+    queue = view.waiting
+    if not queue:
+        return (*_read(view), 0)
+    return (*_read(view), len(queue), _at(queue, 0), _at(queue, -1))
+
+
+def _now(view: View, name: str) -> object:
+    try:
+        return attrgetter(name)(view)
+    except AttributeError:
+        return None
+
+
+def check_view(view: View, before: tuple[object, ...]) -> None:
+    """Stop a policy that changed the view instead of planning.
 
     Raises
     ------
     PlanError
     """
-    name = "waiting" if view.running is running else "running"
-    detail = f"plan() changed view.{name}; work on a copy, list(view.{name})"
-    raise PlanError(view.step, None, "view", detail)
+    try:
+        if given(view) == before and view.running is before[1]:
+            return
+    except (AttributeError, TypeError):  # it is gone, or something else altogether
+        pass
+    changed = (n for n, old in zip(_TO_READ, before, strict=False) if _now(view, n) is not old)
+    name = next(changed, "waiting")
+    copy = (
+        f"work on a copy, list(view.{name})" if name in ("waiting", "running") else "only read it"
+    )
+    step = before[_TO_READ.index("step")]
+    assert type(step) is int
+    raise PlanError(step, None, "view", f"plan() changed view.{name}; {copy}")
 
 
 def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> Plan:
@@ -64,8 +99,12 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
         Naming the step, the request and the first rule that is broken.
     """
     step = view.step
+    if isinstance(plan, CoroutineType):
+        plan.close()
+        raise PlanError(step, None, "plan", "plan() is a coroutine: write def, not async def")
     if not isinstance(plan, Plan):
-        raise PlanError(step, None, "plan", f"plan() returned {plan!r}; return a servesim.Plan")
+        detail = f"plan() returned {brief(plan)}; return a servesim.Plan"
+        raise PlanError(step, None, "plan", detail)
     _check_types(step, plan)
     if plan.wait:
         _check_wait(view, plan)
@@ -76,8 +115,10 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
         stay = batch.blocks_to_decode
     thrown_out = set()
     for rid in plan.preempted:
-        if type(rid) is not int or not batch.has(rid) or rid in thrown_out:
-            raise PlanError(step, _id(rid), "preempted", f"{rid!r} is not running")
+        if type(rid) is not int:
+            raise PlanError(step, None, "preempted", _no_id(rid))
+        if not batch.has(rid) or rid in thrown_out:
+            raise PlanError(step, rid, "preempted", f"{brief(rid)} is not running")
         thrown_out.add(rid)
         r = batch.look(rid)
         room.give(r.blocks)
@@ -91,9 +132,12 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
         try:
             rid, tokens = item
         except (TypeError, ValueError):
-            raise PlanError(step, None, "plan", f"{item!r} is not an (id, tokens) pair") from None
+            raise PlanError(
+                step, None, "plan", f"{brief(item)} is not an (id, tokens) pair"
+            ) from None
         if type(rid) is not int or type(tokens) is not int:
-            detail = f"({rid!r}, {tokens!r}) are not two whole numbers"
+            kinds = f"{type(rid).__name__} and {type(tokens).__name__}"
+            detail = f"({brief(rid)}, {brief(tokens)}) are {kinds}, not two whole numbers (int)"
             raise PlanError(step, _id(rid), "plan", detail)
         request = look(rid)
         if request is None:
@@ -106,21 +150,31 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
             raise PlanError(step, rid, "once", "it is scheduled, and decode_all names it too")
         seen.add(rid)
         if not 1 <= tokens <= request.missing:
-            detail = f"{tokens} tokens are scheduled, {request.missing} are missing"
+            detail = f"{brief(tokens)} tokens are scheduled, {request.missing} are missing"
             raise PlanError(step, rid, "tokens", detail)
         need = view.blocks_needed(request, tokens)
         if not room.take(need):
             detail = f"{need} blocks are needed for {tokens} tokens, {room.free} are free"
             raise PlanError(step, rid, "blocks", detail + room.in_pieces)
 
+    for rid, why in plan.reasons.items():
+        if type(rid) is not int or not isinstance(why, str):
+            detail = f"reasons holds {brief(rid)}: {brief(why)}, not an id (int) and a text"
+            raise PlanError(step, _id(rid), "plan", detail)
     if plan.padded_prompt or plan.idle_slots:
         _check_padding(view, plan, look)
     if plan.queue is not None:
         waits = Counter(r.id for r in view.waiting if r.id not in seen)
         waits.update(thrown_out)
-        if any(type(rid) is not int for rid in plan.queue) or Counter(plan.queue) != waits:
-            detail = f"it lists {len(plan.queue)} requests, {sum(waits.values())} wait"
-            raise PlanError(step, None, "queue", detail)
+        for rid in plan.queue:
+            if type(rid) is not int:
+                raise PlanError(step, None, "queue", _no_id(rid))
+        listed = Counter(plan.queue)
+        if listed != waits:
+            wrong = f"it lists {listed.total()} requests, {waits.total()} wait"
+            for odd, why in ((listed - waits, "too often"), (waits - listed, "too seldom")):
+                wrong += "".join(f"; {brief(rid)} {why}" for rid in list(odd)[:1])
+            raise PlanError(step, None, "queue", wrong)
     return plan
 
 
@@ -134,19 +188,18 @@ _TYPES: dict[str, frozenset[type]] = {
     "queue": frozenset((list, tuple, type(None))),
     "reasons": frozenset((dict,)),
 }
-_FIELDS = attrgetter(*_TYPES)
-
-
-_USUAL = [list, list, bool, bool, bool, type(None), dict]
+_FIELDS = attrgetter(*_TYPES, "padded_prompt", "idle_slots")
+_USUAL = [list, list, bool, bool, bool, type(None), dict, int, int]
 
 
 def _check_types(step: int, plan: Plan) -> None:
     values = _FIELDS(plan)
     if [*map(type, values)] == _USUAL:
         return
-    for value, (name, known) in zip(values, _TYPES.items(), strict=True):
+    for value, (name, known) in zip(values, _TYPES.items(), strict=False):
         if type(value) not in known:
-            raise PlanError(step, None, "plan", f"{name} is {value!r}; see servesim.Plan")
+            raise PlanError(step, None, "plan", f"{name} is {brief(value)}; see servesim.Plan")
+    _check_padding_sizes(step, plan)
 
 
 def _check_wait(view: View, plan: Plan) -> None:
@@ -156,17 +209,26 @@ def _check_wait(view: View, plan: Plan) -> None:
         raise PlanError(view.step, None, "wait", "the plan waits, but no request will arrive")
 
 
-def _check_padding(view: View, plan: Plan, look: Callable[[int], Progress | None]) -> None:
+def _check_padding_sizes(step: int, plan: Plan) -> None:
     for name, value in (("padded_prompt", plan.padded_prompt), ("idle_slots", plan.idle_slots)):
-        if type(value) is not int or value < 0:
-            detail = f"{name} is {value!r}, not a whole number from 0 up"
-            raise PlanError(view.step, None, "padding", detail)
+        if type(value) is not int or not 0 <= value <= MAX_TOKENS:
+            detail = f"{name} is {brief(value)}, not a whole number from 0 to {MAX_TOKENS}"
+            raise PlanError(step, None, "padding", detail)
+
+
+def _check_padding(view: View, plan: Plan, look: Callable[[int], Progress | None]) -> None:
+    _check_padding_sizes(view.step, plan)
     for rid, tokens in plan.scheduled:
         r = look(rid)
         prompt = r is not None and not r.decoding
         if plan.padded_prompt and prompt and tokens > plan.padded_prompt:
             detail = f"{tokens} tokens do not fit a prompt padded to {plan.padded_prompt}"
             raise PlanError(view.step, rid, "padding", detail)
+
+
+def _no_id(value: object) -> str:
+    kind = type(value).__name__
+    return f"{brief(value)} is a {kind}: name a request by its id, a whole number (int)"
 
 
 def _id(value: object) -> int | None:

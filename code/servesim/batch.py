@@ -12,7 +12,7 @@ from itertools import islice
 from typing import SupportsIndex, overload
 
 from .kv import blocks_for
-from .request import Progress
+from .request import Progress, write
 
 
 class Batch(Sequence[Progress]):
@@ -129,10 +129,10 @@ class Batch(Sequence[Progress]):
         r = self._members[rid]
         since = self._since.get(rid, self.ticks)
         if since != self.ticks:
-            r.computed += self.ticks - since
-            r.produced += self.ticks - since
+            write(r, "computed", r.computed + self.ticks - since)
+            write(r, "produced", r.produced + self.ticks - since)
             if self.on_demand:
-                r.blocks = blocks_for(r.computed, self.block_size)
+                write(r, "blocks", blocks_for(r.computed, self.block_size))
             self._since[rid] = self.ticks
         return r
 

@@ -23,7 +23,7 @@ from .kv import UNLIMITED, KVCache, blocks_for
 from .ledger import NEVER, Ledger, Record, Stint, TickLog
 from .metrics import Result
 from .plan import Plan, Queue, View
-from .request import LATEST_NS, Progress, Request
+from .request import LATEST_NS, Progress, Request, write
 from .trace import Scheduled, StepRecord
 
 STALL_STEPS = 3
@@ -186,13 +186,12 @@ class Engine:
             return False
 
         self.iterations += 1
-        waiting = len(view.waiting)
         self._show_memory()
         view.more_to_come = self.arrivals.next is not None
+        given = audit.given(view)
         answer = self._ask()
+        audit.check_view(view, given)
         self._show_memory()  # again: the policy may have counted down in it
-        if view.running is not self.batch or len(view.waiting) != waiting:
-            audit.blame_for_view(view, self.batch)
         if self.outgrowing and isinstance(answer, Plan) and answer.decode_all:
             answer = self._spelled_out(answer)
         plan = audit.check(view, answer, self._look)
@@ -207,8 +206,7 @@ class Engine:
 
     def _show_memory(self) -> None:
         self.view.free_blocks = self.pool.free
-        if self.kv.contiguous:
-            self.view.holes = self.pool.holes()
+        self.view.holes = self.pool.holes()
 
     def _ask(self) -> object:
         """Return the policy's plan; its own exception keeps its own traceback."""
@@ -399,7 +397,7 @@ class Engine:
                 ledger.first_scheduled_ns[job.row] = start
             if not r.decoding:
                 prefilled += tokens
-            r.computed += tokens
+            write(r, "computed", r.computed + tokens)
             self.tokens.add(tokens, tokens * end)
             self.watch.tokens += tokens
             if r.computed > job.best:
@@ -409,7 +407,7 @@ class Engine:
                 if r.decoding:  # computed again up to its last token
                     self._start_decoding(job)
                 continue
-            r.produced += 1
+            write(r, "produced", r.produced + 1)
             if job.first_token_ns == NEVER:
                 inside = self.stamp_inside_step
                 job.first_token_ns = start + self._prefill_ns(prefilled) if inside else end
@@ -552,8 +550,8 @@ class Engine:
         for rid in ids:
             job = self.jobs[rid]
             self._release(job)
-            job.progress.computed = 0
-            job.progress.preemptions += 1
+            write(job.progress, "computed", 0)
+            write(job.progress, "preemptions", job.progress.preemptions + 1)
             self.view.waiting.appendleft(job.progress)
             self.preemptions += 1
 

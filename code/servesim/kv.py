@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import InputError
-from .request import Progress
+from .request import Progress, write
 
 if TYPE_CHECKING:
     from .trace import StepRecord
@@ -131,7 +131,7 @@ class BlockPool:
         if not 0 <= blocks <= self.free:
             raise ValueError(f"request {owner.id} takes {blocks} blocks, {self.free} are free")
         self.free -= blocks
-        owner.blocks += blocks
+        write(owner, "blocks", owner.blocks + blocks)
         self.peak = max(self.peak, self.size - self.free)
 
     def buy(self, blocks: int) -> None:
@@ -142,7 +142,7 @@ class BlockPool:
     def give_back(self, owner: Progress) -> None:
         """Take back all blocks that `owner` holds."""
         self.free += owner.blocks
-        owner.blocks = 0
+        write(owner, "blocks", 0)
 
 
 class BuddyPool(BlockPool):
@@ -197,11 +197,13 @@ class BuddyPool(BlockPool):
         self.free -= blocks
         self.peak = max(self.peak, self.size - self.free)
         self.give_back(owner)
-        self._place[owner.id], owner.blocks = start, blocks
+        self._place[owner.id] = start
+        write(owner, "blocks", blocks)
 
     def give_back(self, owner: Progress) -> None:
         """Take back the chunk that `owner` holds, and join it with its buddies if they are free."""
-        size, owner.blocks = owner.blocks, 0
+        size = owner.blocks
+        write(owner, "blocks", 0)
         if not size:
             return
         self.free += size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .errors import InputError, brief
@@ -106,9 +107,9 @@ class Request:
         return self.arrival_ns / NS_PER_MS
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a request has come: all that a scheduler can see of it.
+    """How far a request has come: all that a scheduler can see of it, and only see.
 
     There is one rule of progress. A request has ``total = prompt_len + produced`` tokens, of
     which ``computed`` are in the KV cache. A step schedules some of the ``missing`` ones; when
@@ -143,6 +144,8 @@ class Progress:
     preemptions: int = 0
     predicted_output: int | None = field(default=None)
 
+    __hash__ = None  # type: ignore[assignment]  # it changes, by `write`
+
     @property
     def total(self) -> int:
         """Tokens of the prompt and of the output so far."""
@@ -157,3 +160,7 @@ class Progress:
     def decoding(self) -> bool:
         """True if one more scheduled token gives one more output token."""
         return self.produced > 0 and self.missing == 1
+
+
+write: Callable[[Progress, str, int], None] = object.__setattr__
+"""Write down that a request has come further: for the engine, its batch and its pool only."""
