@@ -271,6 +271,60 @@ def test_an_exception_shows_the_student_s_line_step_and_request(told, tmp_path, 
     [
         ("x = undefined\n", 3, "NameError"),
         ("import no_such_module_here\n", 3, "ModuleNotFoundError"),
+        ("import sys\nsys.exit()\n", 4, "SystemExit"),
+        ("class Broken:\n    def __init__(self):\n        raise SystemExit\n", 5, "SystemExit"),
+        ("class Broken:\n    def plan(self, view):\n        raise SystemExit(0)\n", 5, "Exit: 0"),
+        ("class Broken:\n    def plan(self, view):\n        view.waiting[9]\n", 5, "IndexError"),
+        (
+            "class Broken:\n    def plan(self, view):\n        view.blocks_needed(None, 1)\n",
+            5,
+            "AttributeError",
+        ),
+        (
+            "class Broken:\n    def plan(self, view):\n        view.clock_ns += 1\n"
+            "        view.waiting[0].computed = 1\n",
+            6,
+            "FrozenInstanceError",
+        ),
+        ("class Broken:\n    @property\n    def plan(self):\n        1 / 0\n", 6, "ZeroDivision"),
+        (
+            "class Broken:\n    def plan(self, view):\n        raise Odd\n"
+            "class Odd(Exception):\n    def __str__(self):\n        1 / 0\n",
+            5,
+            "Odd",
+        ),
+    ],
+)
+def test_an_exception_shows_the_student_s_line_and_none_of_ours(told, tmp_path, body, line, error):
+    path = failing(tmp_path, body)
+    status, out, err = told("run", "--policy", f"{path}:Broken", *SMALL)
+    assert (status, out) == (1, "")
+    shows_only(err, path, line)
+    assert error in err.splitlines()[-1]
+
+
+def test_the_line_named_is_the_student_s_and_not_a_library_s(told, tmp_path):
+    path = failing(
+        tmp_path,
+        "import json\n\nclass Broken:\n    def plan(self, view):\n        json.loads('{')\n",
+    )
+    status, _, err = told("run", "--policy", f"{path}:Broken", *SMALL)
+    assert status == 1
+    assert "decoder.py" in err
+    assert f"step 0 at {path}, line 7: JSONDecodeError" in err.splitlines()[-1]
+
+
+def test_compare_says_which_policy_broke_a_rule(told, tmp_path):
+    path = failing(tmp_path, "class Broken:\n    def plan(self, view):\n        pass\n")
+    status, out, err = told("compare", "--policy", "naive", "--policy", f"{path}:Broken", *SMALL)
+    assert (status, out) == (1, "")
+    assert err.startswith(f"servesim: policy {path}:Broken broke a rule in step 0, rule 'plan': ")
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "error"),
+    [
+        ("x = 1 / 0\n", 3, "ZeroDivisionError"),
         ("class Broken:\n    def __init__(self):\n        self.x = {}[1]\n", 5, "KeyError"),
     ],
 )
@@ -631,7 +685,7 @@ def test_ctrl_c_ends_a_run_with_status_130(tmp_path):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err == "servesim: interrupted\n"
+    assert re.fullmatch(rf"servesim: interrupted in step 0 at {slow}, line [56]\n", err)
 
 
 def test_no_bar_is_drawn_where_there_is_no_terminal(told):

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -411,8 +412,44 @@ def test_a_price_that_is_not_whole_nanoseconds_is_refused(price):
 
 def test_a_class_is_not_a_policy():
     for wrong in (ss.policies.Naive, object(), None):
-        with pytest.raises(ss.InputError, match="not a policy"):
+        with pytest.raises(ss.InputError, match="is not a policy") as refused:
             ss.simulate([ss.Request(0, 0, 1, 1)], wrong)
+        assert " at 0x" not in str(refused.value)
+
+
+def test_a_policy_that_cannot_be_copied_is_refused():
+    class Drawing:
+        def __init__(self):
+            self.ids = (i for i in range(9))
+
+        def plan(self, view):
+            return ss.Plan()
+
+    with pytest.raises(ss.InputError, match="Drawing cannot be copied for the run"):
+        ss.simulate([ss.Request(0, 0, 1, 1)], Drawing())
+
+
+@pytest.mark.parametrize("attribute", ["plan", "knows_output_length", "predict", "__repr__"])
+def test_a_policy_s_attribute_may_fail_too(attribute):
+    def fail(self):
+        raise ZeroDivisionError
+
+    body = {"plan": lambda self, view: ss.Plan(), "knows_output_length": True}
+    body[attribute] = fail if attribute == "__repr__" else property(fail)
+    with pytest.raises(ss.PolicyError, match="ZeroDivisionError"):
+        ss.simulate([ss.Request(0, 0, 1, 1)], type("Faulty", (), body)())
+
+
+def test_a_policy_keeps_its_name_whatever_it_notes():
+    @dataclass
+    class Notes:
+        seen: list[int] = field(default_factory=list)
+
+        def plan(self, view):
+            self.seen.append(view.step)
+            return ss.Plan([(r.id, r.missing) for r in [*view.running, *view.waiting]])
+
+    assert ss.simulate([ss.Request(0, 0, 1, 9)], Notes()).policy.endswith("Notes(seen=[])")
 
 
 def test_reserving_all_needs_the_output_length():

@@ -225,7 +225,13 @@ def _run(args: argparse.Namespace) -> str:
 def _compare(args: argparse.Namespace) -> str:
     slo = _slo(args)
     requests = spec.requests(args.workload)
-    results = [_simulate(args, text, requests) for text in args.policy]
+    results = []
+    for text in args.policy:
+        try:
+            results.append(_simulate(args, text, requests))
+        except PlanError as error:
+            error.add_note(f"policy {text}")
+            raise
     if args.json:
         return json.dumps([result.summary(slo) for result in results])
     return str(Comparison(results, slo))
@@ -346,11 +352,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _fail(str(error), BAD_INPUT)
     except PlanError as error:
-        return _fail(f"the policy broke a rule in {error}", BAD_POLICY)
+        who = " ".join(getattr(error, "__notes__", ["the policy"]))
+        return _fail(f"{who} broke a rule in {error}", BAD_POLICY)
     except PolicyError as error:
         return _fail("\n".join(error.lines()), BAD_POLICY)
-    except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        return _fail(" ".join(["interrupted", *getattr(stop, "__notes__", [])]), INTERRUPTED)
     return 0
 
 

@@ -11,13 +11,13 @@ import copy
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from . import audit
 from .arrivals import Arrivals
 from .batch import Batch
 from .cost import OPT_13B_A100, Cost, Work
-from .errors import InputError, PolicyError, brief, without_first_frame
+from .errors import InputError, PolicyError, brief, students_place, without_first_frame
 from .job import Job, Level
 from .kv import UNLIMITED, KVCache, blocks_for
 from .ledger import NEVER, Ledger, Record, Stint, TickLog
@@ -29,6 +29,9 @@ from .trace import Scheduled, StepRecord
 STALL_STEPS = 3
 """Steps in a row with nothing scheduled, after which a run counts as stalled (as in the traces
 of vLLM's scheduler that the tests replay)."""
+
+
+T = TypeVar("T")
 
 
 class SupportsPlan(Protocol):
@@ -75,12 +78,17 @@ class Engine:
                 raise InputError(
                     f"{name} must be a whole number, {least} or more, not {brief(limit)}"
                 )
-        if not callable(getattr(policy, "plan", None)) or isinstance(policy, type):
-            raise InputError(f"{policy!r} is not a policy: it needs a method plan(self, view)")
+        if isinstance(policy, type):
+            name = policy.__name__
+            raise InputError(f"the class {name} is not a policy: give an object, {name}(...)")
+        if not callable(_read(policy, "plan")):
+            name = type(policy).__name__
+            raise InputError(f"{name} is not a policy: it needs a method plan(self, view)")
         if stamp_inside_step and not hasattr(cost, "prefill_ns"):
             raise InputError("stamp_inside_step needs a price list with a price per prompt token")
         # A policy may keep notes in itself: each run gets a fresh copy.
-        self.policy = copy.deepcopy(policy)
+        self.policy = _copy_of(policy)
+        self.name = _name_of(policy)
         self.cost, self.kv = cost, kv or KVCache()
         self.growth_ns: Callable[[int], int] | None = getattr(cost, "growth_ns", None)
         self.never_fits, self.record_steps = never_fits, record_steps
@@ -89,8 +97,8 @@ class Engine:
         self.max_steps = max_steps
         self.skip = skip and not record_steps
         self.arrivals_by_step, self.on_done = arrivals_by_step, on_done
-        self.tell_output = bool(getattr(policy, "knows_output_length", False))
-        reserve_all = bool(getattr(policy, "reserve_all", False))
+        self.tell_output = bool(_read(policy, "knows_output_length"))
+        reserve_all = bool(_read(policy, "reserve_all"))
         if reserve_all and not self.tell_output:
             raise InputError(
                 f"{type(policy).__name__} declares reserve_all, which needs "
@@ -149,9 +157,8 @@ class Engine:
             self._write_down(job)
         now = self.view.clock_ns
         limited = self.kv.blocks is not None  # without a limit a reservation changes nothing
-        name = repr(self.policy) if _has_repr(self.policy) else type(self.policy).__name__
         return Result(
-            policy=name,
+            policy=self.name,
             told_output_length=self.tell_output and (limited or not self.view.reserve_all),
             records=self.ledger,
             outcome=self.outcome,
@@ -212,10 +219,14 @@ class Engine:
         """Return the policy's plan; its own exception keeps its own traceback."""
         try:
             return self.policy.plan(self.view)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             cause, tb = without_first_frame(error)
             name = type(self.policy).__name__
             raise PolicyError(name, self.view.step, _request_in(tb), cause) from cause
+        except KeyboardInterrupt as error:
+            if not type(self.policy).__module__.startswith(f"{__package__}."):
+                error.add_note(f"in step {self.view.step}{students_place(error)}")
+            raise
 
     def _look(self, rid: int) -> Progress | None:
         """Return the progress of a request in the system, brought up to date."""
@@ -490,7 +501,7 @@ class Engine:
         if not self.tell_output:
             return None
         target = r.output_len + (not self.count_first_token)
-        predict = getattr(self.policy, "predict", None)
+        predict = _read(self.policy, "predict")
         if predict is None:
             return target
         name = type(self.policy).__name__
@@ -498,12 +509,13 @@ class Engine:
             predicted = predict(r.prompt_len, target)
         except InputError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             cause, _ = without_first_frame(error)
             raise PolicyError(name, self.view.step, r.id, cause, "predict") from cause
         if type(predicted) is not int or predicted < 1:
             raise InputError(
-                f"{name}.predict must return a whole number of tokens, 1 or more, not {predicted!r}"
+                f"{name}.predict must return a whole number of tokens (int), 1 or more, "
+                f"not {brief(predicted)}"
             )
         return predicted
 
@@ -669,8 +681,34 @@ def steps_until(gap: int, price: int, growth: int, most: int) -> int:
     return low
 
 
-def _has_repr(policy: object) -> bool:
-    return type(policy).__repr__ is not object.__repr__
+def _read(policy: object, name: str) -> Any:
+    """Return an attribute of a policy, None if it has none; its own code may fail on the way."""
+    try:
+        return getattr(policy, name, None)
+    except (Exception, SystemExit) as error:
+        cause, _ = without_first_frame(error)
+        raise PolicyError(type(policy).__name__, None, None, cause) from cause
+
+
+def _copy_of(policy: T) -> T:
+    try:
+        return copy.deepcopy(policy)
+    except Exception as error:
+        raise InputError(
+            f"{type(policy).__name__} cannot be copied for the run ({error}): keep no open files, "
+            "generators or locks in a policy; make them in plan()"
+        ) from None
+
+
+def _name_of(policy: object) -> str:
+    """Return a policy with its options, as it is before the run."""
+    if type(policy).__repr__ is object.__repr__:
+        return type(policy).__name__
+    try:
+        return repr(policy)
+    except (Exception, SystemExit) as error:
+        cause, _ = without_first_frame(error)
+        raise PolicyError(type(policy).__name__, None, None, cause) from cause
 
 
 def _request_in(tb: Any) -> int | None:

@@ -59,16 +59,15 @@ class PolicyError(RuntimeError):
         policy: str,
         step: int | None,
         request: int | None,
-        cause: Exception,
+        cause: BaseException,
         method: str = "plan",
     ) -> None:
         self.policy, self.step, self.request, self.method = policy, step, request, method
         self.__cause__ = cause
-        last = traceback.extract_tb(cause.__traceback__)[-1:]
-        where = f" at {last[0].filename}, line {last[0].lineno}" if last else ""
+        _cut_behind_student(cause)
         about = "" if request is None else f", request {request}"
         when = " failed to load" if step is None else f".{method} failed in step {step}"
-        super().__init__(f"{policy}{when}{about}{where}: {type(cause).__name__}: {cause}")
+        super().__init__(f"{policy}{when}{about}{students_place(cause)}: {_said(cause)}")
 
     def __reduce__(self) -> tuple[type[PolicyError], tuple[object, ...]]:
         assert self.__cause__ is not None
@@ -85,14 +84,60 @@ class PolicyError(RuntimeError):
         return self.lines()
 
 
-def without_first_frame(error: Exception) -> tuple[Exception, TracebackType | None]:
+_LIBRARY = (os.path.dirname(os.path.abspath(os.__file__)) + os.sep, "<frozen ")
+
+
+def _frames(error: BaseException) -> list[TracebackType]:
+    frames, tb = [], error.__traceback__
+    while tb is not None:
+        frames.append(tb)
+        tb = tb.tb_next
+    return frames
+
+
+def _file(tb: TracebackType) -> str:
+    return tb.tb_frame.f_code.co_filename
+
+
+def _ours(tb: TracebackType) -> bool:
+    return f"{tb.tb_frame.f_globals.get('__name__')}.".startswith(f"{__package__}.")
+
+
+def _cut_behind_student(error: BaseException) -> None:
+    """Drop the frames of this package that a student's last frame has called."""
+    others = [tb for tb in _frames(error) if not _ours(tb)]
+    if others:
+        others[-1].tb_next = None
+
+
+def students_place(error: BaseException) -> str:
+    """Return `` at FILE, line N``: the innermost line that is neither ours nor a library's."""
+    frames = _frames(error)
+    theirs = [tb for tb in frames if not _ours(tb) and not _file(tb).startswith(_LIBRARY)]
+    theirs = [tb for tb in theirs if "site-packages" not in _file(tb)]
+    last = (theirs or frames)[-1:]
+    return "".join(f" at {_file(tb)}, line {tb.tb_lineno}" for tb in last)
+
+
+def _said(error: BaseException) -> str:
+    """Return an exception's type and text; a text that cannot be made is left out."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def without_first_frame(
+    error: BaseException,
+) -> tuple[BaseException, TracebackType | None]:
     """Drop the caller's own frame from an exception that it has just caught."""
     tb = error.__traceback__
     inner = tb.tb_next if tb is not None else None
     return error.with_traceback(inner), inner
 
 
-def without_frames_above(error: Exception, file: str) -> Exception:
+def without_frames_above(error: BaseException, file: str) -> BaseException:
     """Drop the frames by which an exception came out of `file`; all of them if none is of it."""
     tb = error.__traceback__
     while tb is not None and tb.tb_frame.f_code.co_filename != os.path.abspath(file):

@@ -129,7 +129,7 @@ def policy(text: str) -> SupportsPlan:
             return build(made, options, f"policy {text!r}")
         except InputError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             cause = without_frames_above(error, file + ".py")
             raise PolicyError(name, None, None, cause) from error
     if text.endswith(".py"):
@@ -151,7 +151,7 @@ def _class_in(path: Path, name: str) -> Callable[..., SupportsPlan]:
     except SyntaxError as error:
         line = "" if error.lineno is None else f", line {error.lineno}"
         raise InputError(f"policy file {path}{line}: {error.msg}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyError(name, None, None, without_frames_above(error, str(path))) from error
     found = vars(module).get(name)
     if not isinstance(found, type):

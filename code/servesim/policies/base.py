@@ -32,7 +32,7 @@ class Policy:
 
     def plan(self, view: View) -> Plan:
         """Decide what to do in the next step."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no method plan(self, view): write it")
 
     def __repr__(self) -> str:
         options = inspect.signature(type(self)).parameters.values()
