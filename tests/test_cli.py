@@ -665,6 +665,19 @@ def test_a_full_disk_is_one_sentence():
     assert re.fullmatch("servesim: the output cannot be written: .*\n", done.stderr)
 
 
+def test_a_terminal_without_the_signs_gets_escapes(tmp_path):
+    path = tmp_path / "p.py"
+    path.write_text(
+        "from servesim.policies import Naive\n\nclass A(Naive):\n"
+        "    def __repr__(self):\n        return 'Pl\\xe4n'\n",
+        encoding="utf-8",
+    )
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = servesim("run", "--policy", f"{path}:A", *SMALL, env=ascii_only)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("policy         Pl\\xe4n\n")
+
+
 @posix
 def test_ctrl_c_ends_a_run_with_status_130(tmp_path):
     slow = tmp_path / "slow.py"

@@ -363,12 +363,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print(text: str) -> None:
     try:
-        print(text, flush=True)
+        print(_encodable(text), flush=True)
     except OSError as error:
         # What is left in the buffer must not fail once more when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # the reader, such as head, has seen enough
             raise InputError(f"the output cannot be written: {error.strerror}") from None
+
+
+def _encodable(text: str) -> str:
+    """Return text that the terminal can show; what it has no sign for is spelled as an escape."""
+    code = sys.stdout.encoding or "utf-8"
+    return text.encode(code, "backslashreplace").decode(code)
 
 
 def _fail(message: str, status: int) -> int:
