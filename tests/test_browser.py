@@ -307,6 +307,13 @@ def test_a_page(reader: Any, site: Site, name: str, theme: str, widths: tuple[in
     assert window.wrong == []
 
 
+def test_a_page_with_code_opens_where_it_runs(pytestconfig: pytest.Config, name: str) -> None:
+    page = (pytestconfig.getoption("--site") / name).read_text(encoding="utf-8")
+    runs = "cell_input" in page
+    assert ("https://mybinder.org/v2/" in page) == runs
+    assert ("/lite/lab/index.html?path=" in page) == runs
+
+
 # ------------------------------------------------------------------------- every figure
 
 
