@@ -130,3 +130,13 @@ def test_the_older_release_has_no_watermark_whatever_its_config_says(tmp_path, c
     config = {**SMALL_TRACE["config"], "watermark": None}
     trace = {**SMALL_TRACE, "config": config, "vllm_version": "0.11.2"}
     assert told(SMALL_TRACE, tmp_path, capsys) == told(trace, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "BOM"])
+def test_json_lines_end_where_json_says(tmp_path, end, mark):
+    lines = [json.dumps({**SMALL_TRACE, "desc": "a\u2028b\x85"}, ensure_ascii=False)] * 2
+    file = tmp_path / "t.jsonl"
+    file.write_bytes((mark + end.join([*lines, ""])).encode())
+    first, second = (replay.steps(replay.replay(trace)) for trace in replay.read(file))
+    assert first == second

@@ -52,10 +52,10 @@ def read(path: str | Path) -> Iterator[dict[str, Any]]:
         raise InputError(f"{path}: a trace file ends in .json, .json.gz or .jsonl.gz")
     try:
         data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    lines = text.splitlines() if name.endswith(".jsonl") else [text]
+    lines = text.split("\n") if name.endswith(".jsonl") else [text]
     found = False
     for number, line in enumerate(lines, 1):
         if not line.strip():
