@@ -172,13 +172,7 @@ def poisson(
     return list(_poisson(n, rate, prompt, output, seed))
 
 
-def _poisson(
-    n: int = 200,
-    rate: float = 4.0,
-    prompt: Lengths = 512,
-    output: Lengths = (50, 300),
-    seed: int = 0,
-) -> Iterator[Request]:
+def _poisson(n: int, rate: float, prompt: Lengths, output: Lengths, seed: int) -> Iterator[Request]:
     mean = _positive("rate", rate)
     return _generate(n, lambda rng: rng.expovariate(mean), prompt, output, seed)
 
@@ -210,12 +204,7 @@ def gamma(
 
 
 def _gamma(
-    n: int = 200,
-    rate: float = 4.0,
-    cv: float = 2.0,
-    prompt: Lengths = 512,
-    output: Lengths = (50, 300),
-    seed: int = 0,
+    n: int, rate: float, cv: float, prompt: Lengths, output: Lengths, seed: int
 ) -> Iterator[Request]:
     if not MIN_CV <= _positive("cv", cv) <= MAX_CV:
         raise InputError(f"cv must be a number from {MIN_CV} to {MAX_CV}, not {cv!r}")
@@ -249,7 +238,7 @@ def toy(n: int = 60, seed: int = 7) -> list[Request]:
     return list(_toy(n, seed))
 
 
-def _toy(n: int = 60, seed: int = 7) -> Iterator[Request]:
+def _toy(n: int, seed: int) -> Iterator[Request]:
     return _poisson(n, 40.0, [128, 256, 512, 2048, 8192], (50, 300), seed)
 
 
@@ -258,7 +247,7 @@ def slots(n: int = 64, seed: int = 20261001) -> list[Request]:
     return list(_slots(n, seed))
 
 
-def _slots(n: int = 64, seed: int = 20261001) -> Iterator[Request]:
+def _slots(n: int, seed: int) -> Iterator[Request]:
     rng, count = random.Random(_seed(seed)), _count(n)
 
     def requests() -> Iterator[Request]:
@@ -290,22 +279,23 @@ class Stream:
     """
 
     def __init__(self, name: str, **options: Any) -> None:
-        makers: dict[str, Callable[..., Iterator[Request]]] = {
-            "poisson": _poisson,
-            "gamma": _gamma,
-            "toy": _toy,
-            "slots": _slots,
+        makers: dict[str, tuple[Callable[..., Any], Callable[..., Iterator[Request]]]] = {
+            "poisson": (poisson, _poisson),
+            "gamma": (gamma, _gamma),
+            "toy": (toy, _toy),
+            "slots": (slots, _slots),
         }
         if name not in makers:
             raise InputError(f"unknown workload {name!r}; known are {', '.join(makers)}")
-        known = signature(makers[name]).parameters
+        listed, streamed = makers[name]
+        known = {k: p.default for k, p in signature(listed).parameters.items()}
         for key in options:
             if key not in known:
                 raise InputError(
                     f"workload {name!r}: unknown option {key!r}; known are {', '.join(known)}"
                 )
-        self._make = partial(makers[name], **options)
-        self._count: int = options.get("n", known["n"].default)
+        self._make = partial(streamed, **{**known, **options})
+        self._count: int = options.get("n", known["n"])
         iter(self)  # is refused now if an option is out of range
 
     def __iter__(self) -> Iterator[Request]:
