@@ -49,8 +49,8 @@ def test_defaults_are_the_chapters() -> None:
 
 def test_same_bytes_every_time() -> None:
     first = figs.chunked(token_budget=832, rate=2.75)
-    figs._chunked_run.cache_clear()
-    figs._chunked_steps.cache_clear()
+    figs.chunked_prefill._run.cache_clear()
+    figs.chunked_prefill._steps.cache_clear()
     assert figs.chunked(token_budget=832, rate=2.75) == first
 
 
@@ -81,7 +81,7 @@ def test_every_place_of_the_sliders(token_budget: int, rate: float, long_percent
 
 def rerun(budget: int, rate: float, long_percent: int) -> ss.Result:
     asked = workload.poisson(80, rate, 256, (40, 160), seed=3)
-    order = figs._chunked_order()[: round(80 * long_percent / 100)]
+    order = figs.chunked_prefill._order()[: round(80 * long_percent / 100)]
     requests = [
         ss.Request(r.id, r.arrival_ns, 4096 if r.id in order else 256, r.output_len) for r in asked
     ]
@@ -118,13 +118,13 @@ def test_the_default_run_stays_visible() -> None:
 
 
 def test_steps_are_those_of_the_run_around_the_long_prompt() -> None:
-    times, lengths = figs._chunked_steps(0, 2.0, 15)
+    times, lengths = figs.chunked_prefill._steps(0, 2.0, 15)
     assert times == sorted(times)
     assert times[0] == -0.5
     assert times[-1] <= 3.0
     assert len(times) == len(lengths)
-    first = figs._chunked_order()[0]
-    asked = figs._chunked_requests(2.0, 15)
+    first = figs.chunked_prefill._order()[0]
+    asked = figs.chunked_prefill._requests(2.0, 15)
     assert asked[first].prompt_len == 4096
     # The prompt is taken in by the step that begins next after its arrival, in one piece.
     step = next(i for i, t in enumerate(times) if t >= 0 and lengths[i])
@@ -147,12 +147,13 @@ def test_a_smaller_budget_cuts_the_tail_and_costs_ttft() -> None:
 
 def test_the_order_of_the_lengths_does_not_depend_on_a_parameter() -> None:
     few, many = (
-        {r.id for r in figs._chunked_requests(1.0, p) if r.prompt_len > 256} for p in (5, 50)
+        {r.id for r in figs.chunked_prefill._requests(1.0, p) if r.prompt_len > 256}
+        for p in (5, 50)
     )
     assert few < many
     assert len(few) == 4
     assert len(many) == 40
-    assert few == {r.id for r in figs._chunked_requests(3.0, 5) if r.prompt_len > 256}
+    assert few == {r.id for r in figs.chunked_prefill._requests(3.0, 5) if r.prompt_len > 256}
 
 
 @pytest.mark.parametrize("share", [-1, 101])

@@ -55,7 +55,7 @@ def test_two_parameters_are_enough() -> None:
 
 def test_same_bytes_every_time() -> None:
     first = figs.batching(rate=6.5, max_batch=12)
-    figs._batching_run.cache_clear()
+    figs.continuous_batching._run.cache_clear()
     assert figs.batching(rate=6.5, max_batch=12) == first
 
 

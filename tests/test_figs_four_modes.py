@@ -16,7 +16,7 @@ from servesim import cost, explore, figs, svg, systems
 from servesim.errors import InputError
 
 CHAPTER = Path(__file__).resolve().parent.parent / "chapters" / "four-modes.md"
-PRICES = [*figs._FOUR_MODES_PRICES]
+PRICES = [*figs.modes._PRICES]
 RATES = (0.25, 0.5, 1, 2, 4, 8, 40)
 
 
@@ -31,7 +31,7 @@ def chapter_explorer() -> explore.Explorer:
 
 def test_the_same_values_give_the_same_bytes() -> None:
     assert figs.four_modes() == figs.four_modes()
-    figs._four_modes_published.cache_clear()
+    figs.modes._published.cache_clear()
     assert figs.four_modes(rate=2).svg == figs.four_modes(rate=2).svg
 
 
@@ -104,7 +104,7 @@ def test_unpadded_static_does_the_same_steps_for_less() -> None:
     work, kv = ss.workload.toy(), systems.TOY_KV
     padded, plain = (
         ss.simulate(work, mode, cost=cost.TOY, kv=kv, record_steps=True)
-        for mode in (ss.policies.Static(16), figs._FourModesUnpadded(16))
+        for mode in (ss.policies.Static(16), figs.modes._Unpadded(16))
     )
     assert padded.steps == plain.steps
     real = sum(r.prompt_len for r in work)

@@ -16,7 +16,7 @@ from servesim.errors import InputError
 from servesim.kv import block_map
 
 CHAPTER = Path(__file__).resolve().parent.parent / "chapters" / "kv-blocks.md"
-KINDS = [*figs._KV_BLOCKS_KINDS]
+KINDS = [*figs.kv_memory._KINDS]
 SIZES = (4, 8, 16, 32, 64)
 
 
@@ -31,7 +31,7 @@ def chapter_explorer() -> explore.Explorer:
 
 def test_the_same_values_give_the_same_bytes() -> None:
     first = figs.kv_blocks()
-    figs._kv_blocks_run.cache_clear()
+    figs.kv_memory._run.cache_clear()
     assert figs.kv_blocks() == first
 
 
@@ -78,7 +78,7 @@ def test_a_cache_for_nobody_is_drawn_too() -> None:
 
 def test_the_summary_states_the_run() -> None:
     figure = figs.kv_blocks()
-    result = figs._kv_blocks_run(40, 16, "on demand, paged")
+    result = figs.kv_memory._run(40, 16, "on demand, paged")
     assert result.preemptions > 0
     assert f"{result.preemptions} preemptions" in figure.summary
     assert f"{result.mean_running:.1f} requests in the batch" in figure.summary
@@ -89,7 +89,7 @@ def test_the_summary_states_the_run() -> None:
 
 def test_the_map_shows_who_holds_how_much() -> None:
     figure = figs.kv_blocks(policy="reserve the maximum", moment=50)
-    result = figs._kv_blocks_run(40, 16, "reserve the maximum")
+    result = figs.kv_memory._run(40, 16, "reserve the maximum")
     step = result.step_records[(len(result.step_records) - 1) // 2]
     for rid, blocks in step.blocks.items():
         assert f"r{rid} ({blocks})" in figure.svg
@@ -97,9 +97,9 @@ def test_the_map_shows_who_holds_how_much() -> None:
 
 
 def test_on_demand_is_done_before_exact_before_the_maximum() -> None:
-    ends = [figs._kv_blocks_run(40, 16, kind).makespan_ns for kind in KINDS]
+    ends = [figs.kv_memory._run(40, 16, kind).makespan_ns for kind in KINDS]
     assert ends == sorted(ends, reverse=True)
-    assert all(figs._kv_blocks_run(40, 16, k).preemptions == 0 for k in KINDS[:-1])
+    assert all(figs.kv_memory._run(40, 16, k).preemptions == 0 for k in KINDS[:-1])
 
 
 def test_bad_values_are_refused_in_one_sentence() -> None:

@@ -47,7 +47,7 @@ def test_the_chapter_starts_with_the_functions_defaults() -> None:
 
 def test_same_values_same_bytes() -> None:
     first = figs.naive_load().to_html()
-    figs._naive_load_waits.cache_clear()
+    figs.naive._waits.cache_clear()
     assert figs.naive_load(**DEFAULT).to_html() == first
 
 
@@ -74,7 +74,7 @@ def test_every_place_of_the_sliders(rate: float, spread: float) -> None:
 
 @pytest.mark.parametrize("spread", [i / 4 for i in range(11)])
 def test_the_spread_is_the_coefficient_of_variation(spread: float) -> None:
-    short, long = figs._naive_load_lengths(spread)
+    short, long = figs.naive._lengths(spread)
     mean = 0.9 * short + 0.1 * long
     deviation = math.sqrt(0.9 * short**2 + 0.1 * long**2 - mean**2)
     assert mean == pytest.approx(175, abs=1)

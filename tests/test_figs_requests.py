@@ -100,8 +100,8 @@ def test_more_bursts_make_a_worse_tail(lengths: str) -> None:
 
 @pytest.mark.parametrize("cv", [0, 0.5, 1, 4])
 def test_sliders_move_arrivals_and_nothing_else(cv: float) -> None:
-    base = figs._arrivals_run(1.0, 0, "conversation").records
-    moved = figs._arrivals_run(0.5, cv, "conversation").records
+    base = figs.requests._run(1.0, 0, "conversation").records
+    moved = figs.requests._run(0.5, cv, "conversation").records
     lengths = [[(r.request.prompt_len, r.request.output_len) for r in x] for x in (base, moved)]
     assert lengths[0] == lengths[1]
     # The same span of time, so the same mean rate, whatever cv is.
@@ -110,7 +110,7 @@ def test_sliders_move_arrivals_and_nothing_else(cv: float) -> None:
 
 def test_a_larger_cv_spreads_the_gaps() -> None:
     spread = [
-        workload.burstiness([r.request for r in figs._arrivals_run(1.0, cv, "fixed").records])
+        workload.burstiness([r.request for r in figs.requests._run(1.0, cv, "fixed").records])
         for cv in (0, 0.5, 1, 2, 4)
     ]
     assert spread[0] == 0

@@ -72,7 +72,7 @@ def test_every_place_of_the_sliders(batch_size: int, spread: int, rate: float) -
 
 
 def test_the_summary_says_what_the_run_gave() -> None:
-    plain = figs._static_waste_run(**DEFAULT)  # type: ignore[arg-type]
+    plain = figs.static_batching._run(**DEFAULT)  # type: ignore[arg-type]
     asked = [record.request for record in plain.records]
     policy = ss.policies.Static(DEFAULT["batch_size"])
     result = ss.simulate(asked, policy, record_steps=True)
@@ -87,11 +87,11 @@ def test_the_summary_says_what_the_run_gave() -> None:
 
 
 def test_only_the_rate_moves_arrivals_and_only_the_spread_moves_lengths() -> None:
-    base = figs._static_waste_run(4, 125, 0.5)
+    base = figs.static_batching._run(4, 125, 0.5)
     for other, same in (
-        (figs._static_waste_run(8, 125, 0.5), ("arrival_ns", "output_len")),
-        (figs._static_waste_run(4, 30, 0.5), ("arrival_ns",)),
-        (figs._static_waste_run(4, 125, 2.0), ("output_len",)),
+        (figs.static_batching._run(8, 125, 0.5), ("arrival_ns", "output_len")),
+        (figs.static_batching._run(4, 30, 0.5), ("arrival_ns",)),
+        (figs.static_batching._run(4, 125, 2.0), ("output_len",)),
     ):
         for a, b in zip(base.records, other.records, strict=True):
             assert all(getattr(a.request, k) == getattr(b.request, k) for k in same)
@@ -100,8 +100,8 @@ def test_only_the_rate_moves_arrivals_and_only_the_spread_moves_lengths() -> Non
 def test_the_formula_is_one_minus_mean_over_expected_longest() -> None:
     # Two requests of 174, 175 or 176 tokens: the longest is 174, 175, 176 in 1, 3, 5 cases of 9.
     longest = (174 + 3 * 175 + 5 * 176) / 9
-    assert figs._static_waste_formula(2, 1) == pytest.approx(100 * (1 - 175 / longest))
-    assert figs._static_waste_formula(1, 125) == pytest.approx(0)
+    assert figs.static_batching._formula(2, 1) == pytest.approx(100 * (1 - 175 / longest))
+    assert figs.static_batching._formula(1, 125) == pytest.approx(0)
 
 
 @pytest.mark.parametrize("spread", [-5, 175])

@@ -72,7 +72,7 @@ def test_every_place_of_the_sliders(batch: int, context: int, model: str, gpus: 
     ET.fromstring(figure.svg)
 
     # The step is that of the price list, whatever the figure adds up.
-    name, count = figs._ROOFLINE_GPUS[gpus]
+    name, count = figs.step_cost._GPUS[gpus]
     work = cost.Work(decodes=batch, context_tokens=batch * context)
     step = cost.Roofline(model, name, count).price_ns(work) / 1e6
     assert told(figure.summary, r"takes ([\d.]+) ms") == pytest.approx(step, abs=0.0051)
@@ -127,7 +127,7 @@ def test_the_ridge_is_where_arithmetic_takes_as_long_as_the_weights() -> None:
     below, above = (cost.Work(prefill_tokens=n) for n in (295, 296))
     assert price.compute_ns(below) < price.memory_ns(below)
     assert price.compute_ns(above) > price.memory_ns(above)
-    assert figs._roofline_ridge("1 H100") == pytest.approx(295.2, abs=0.1)
+    assert figs.step_cost._ridge("1 H100") == pytest.approx(295.2, abs=0.1)
 
 
 def test_above_415_tokens_of_context_a_decode_is_never_compute_bound() -> None:

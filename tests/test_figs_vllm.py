@@ -71,7 +71,7 @@ def test_every_setting_can_be_drawn(values: dict[str, Any]) -> None:
 
 def test_the_same_arguments_give_the_same_bytes() -> None:
     first = figs.vllm_steps(**DEFAULTS)
-    figs._vllm_steps_run.cache_clear()
+    figs.vllm._run.cache_clear()
     again = figs.vllm_steps(**DEFAULTS)
     assert first.svg == again.svg
     assert first.summary == again.summary
@@ -81,7 +81,7 @@ def test_the_same_arguments_give_the_same_bytes() -> None:
 def test_the_defaults_are_the_recorded_run_of_vllm(release: str, variant: str) -> None:
     trace = recorded(variant)
     budget, blocks = (DEFAULTS[key] for key in ("max_num_batched_tokens", "num_gpu_blocks"))
-    result = figs._vllm_steps_run(budget, blocks, DEFAULTS["watermark"], release)
+    result = figs.vllm._run(budget, blocks, DEFAULTS["watermark"], release)
     assert replay.steps(result) == trace["steps"]
 
 

@@ -1,0 +1,148 @@
+"""The live figure of the chapter on naive serving: who waits when requests go one by one."""
+
+from __future__ import annotations
+
+import functools
+import math
+from functools import cache
+
+from .. import policies, svg, workload
+from ..engine import simulate
+from ..errors import InputError
+from ..request import NS_PER_S, Request
+
+_MEAN = 175  # output tokens
+_RUNS = 8
+_N = 250
+_WARM = 50  # left out of each run: it begins with an empty queue
+_T = 2.365  # Student's t for 95 % and 7 degrees of freedom
+_RATES = tuple(i / 100 for i in range(2, 31))
+
+
+def naive_load(
+    rate: float = 0.2, spread: float = 0.5, ghost: dict[str, float] | None = None
+) -> svg.Figure:
+    """Draw the mean wait of naive serving over the arrival rate, by theory and by eight runs.
+
+    Nine requests in ten have short outputs and one in ten a long one; the mean stays at 175.
+
+    Parameters
+    ----------
+    rate : float
+        Mean arrivals per second (Poisson).
+    spread : float
+        Coefficient of variation of the output lengths, from 0 to 2.5.
+    ghost : dict, optional
+        The parameters of the default run, to be kept visible.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+    """
+    if not 0 <= spread <= 2.5:
+        raise InputError(f"naive_load: spread is from 0 to 2.5, not {spread!r}")
+    waits = _waits(rate, spread)
+    means = [math.fsum(w[_WARM:]) / (_N - _WARM) for w in waits]
+    mean = math.fsum(means) / _RUNS
+    variance = math.fsum((m - mean) ** 2 for m in means) / (_RUNS - 1)
+    half = _T * math.sqrt(variance / _RUNS)
+    first, second = _service(spread)
+
+    chart = svg.Chart(
+        svg.Axis("Arrival rate (requests/s)", domain=(0, 0.31)),
+        svg.Axis("Mean wait (s), logarithmic", "log", domain=(0.05, 500)),
+        title="Mean wait for the server",
+        height=210,
+        legend="top",
+    )
+    curve = [_theory(r, first, second) for r in _RATES]
+    chart.line(f"theory, spread {spread:g}", _RATES, curve, color=1)
+    if ghost and ghost["spread"] != spread:
+        before = _service(ghost["spread"])
+        curve = [_theory(r, *before) for r in _RATES]
+        chart.line(f"theory, spread {ghost['spread']:g}", _RATES, curve, ghost=True)
+    low, high = max(mean - half, 0.05), mean + half
+    chart.line("", [rate, rate], [low, high], color=2)
+    chart.scatter("each of eight runs", [rate] * _RUNS, means, color=3)
+    chart.scatter("their mean, 95 % interval", [rate], [mean], color=2)
+    chart.vline(1 / first, f"saturation, {1 / first:.2f}")
+
+    one = svg.Chart(
+        "Request",
+        svg.Axis("Its wait (s)"),
+        title="The first of the runs, request by request",
+        height=140,
+        legend="none",
+    )
+    one.step("wait", range(_N), waits[0], fill=True)
+    if ghost:
+        old = _waits(ghost["rate"], ghost["spread"])[0]
+        one.step("default", range(_N), old, ghost=True)
+
+    rows: list[list[str | int | float | None]] = [
+        [f"run {i}", m, max(w)] for i, (m, w) in enumerate(zip(means, waits, strict=True))
+    ]
+    rows.append(["mean", mean, None])
+    rows.append(["theory", _theory(rate, first, second), None])
+    return svg.figure(
+        "naive-load",
+        chart,
+        one,
+        title="Naive serving: mean wait over the arrival rate, theory and runs",
+        summary=_told(rate, spread, mean, half),
+        table=(["run", "mean wait (s)", "longest wait (s)"], rows),
+    )
+
+
+def _lengths(spread: float) -> tuple[int, int]:
+    """Return the short and the long output length: mean 175, one in ten is long."""
+    return round(_MEAN * (1 - spread / 3)), round(_MEAN * (1 + 3 * spread))
+
+
+@functools.lru_cache(maxsize=64)
+def _waits(rate: float, spread: float) -> list[list[float]]:
+    """Serve eight workloads; return the wait of each request, in seconds."""
+    short, long = _lengths(spread)
+    runs = []
+    for seed in range(_RUNS):
+        asked = workload.poisson(_N, rate, 512, [short] * 9 + [long], seed)
+        records = simulate(asked, policies.Naive()).records
+        runs.append(
+            [((r.first_scheduled_ns or 0) - r.request.arrival_ns) / NS_PER_S for r in records]
+        )
+    return runs
+
+
+@cache
+def _service(spread: float) -> tuple[float, float]:
+    """Return the mean of the service time, in s, and of its square."""
+    times = []
+    for length in _lengths(spread):
+        alone = simulate([Request(0, 0, 512, length)], policies.Naive())
+        times.append(alone.end_ns / NS_PER_S)
+    short, long = times
+    return 0.9 * short + 0.1 * long, 0.9 * short**2 + 0.1 * long**2
+
+
+def _theory(rate: float, first: float, second: float) -> float | None:
+    """Return the mean wait of an M/G/1 queue, in s; None if the queue has no mean."""
+    load = rate * first
+    return rate * second / (2 * (1 - load)) if load < 1 else None
+
+
+def _told(rate: float, spread: float, mean: float, half: float) -> str:
+    """Say how long the wait is, by theory and in the runs."""
+    first, second = _service(spread)
+    theory, load = _theory(rate, first, second), rate * first
+    short, long = _lengths(spread)
+    lengths = f"outputs of {short} and, one in ten, {long} tokens" if spread else "175 tokens out"
+    measured = f"in eight runs of {_N} requests it is {mean:.2f} ± {half:.2f} s"
+    if theory is None:
+        said = f"more work comes than can be done, so theory has no mean wait; {measured}"
+        said += " and would grow with longer runs"
+    else:
+        said = f"theory says a mean wait of {theory:.2f} s, {measured}"
+    return (
+        f"{rate:g} requests/s, {lengths}: the server is asked for {load:.2f} of its time; {said}."
+    )
