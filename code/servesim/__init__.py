@@ -4,6 +4,7 @@ The core is pure Python and needs the standard library only; it also runs in a b
 """
 
 from . import cost, kv, metrics, policies, systems, trace, workload
+from .capacity import Capacity, capacity
 from .compare import Comparison, compare
 from .engine import Engine, simulate
 from .errors import InputError, PlanError, PolicyError
@@ -18,6 +19,7 @@ __version__ = "0.1.0"
 __all__ = [
     "SLO",
     "SLO_PRESETS",
+    "Capacity",
     "Comparison",
     "Engine",
     "InputError",
@@ -31,6 +33,7 @@ __all__ = [
     "Request",
     "Result",
     "View",
+    "capacity",
     "compare",
     "cost",
     "kv",
