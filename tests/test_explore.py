@@ -204,7 +204,7 @@ def test_choices_may_name_their_default() -> None:
 
 def parts(explorer: Explorer) -> tuple[dict[str, Any], Any, Any, Any]:
     """Return inputs, reset button, status and picture of the widget view."""
-    *inputs, button, status, picture = explorer.widget().children
+    *inputs, button, status, picture, _ = explorer.widget().children
     return dict(zip(explorer.params, inputs, strict=True)), button, status, picture
 
 
@@ -234,6 +234,23 @@ def test_setting_values_moves_the_widgets() -> None:
     assert "continuous: rate 2.0" in picture.value
     explorer.reset()
     assert inputs["rate"].value == 4
+
+
+def test_the_numbers_follow_and_stay_as_the_reader_left_them() -> None:
+    explorer = make()
+    inputs, *_, picture = parts(explorer)
+    fold = explorer.widget().children[-1]
+    (numbers,) = fold.children
+    assert fold.selected_index is None
+    assert fold.layout.display is None
+    fold.selected_index = 0
+    before = numbers.value
+    inputs["rate"].value = 7.5
+    assert fold.selected_index == 0
+    assert numbers.value != before
+    assert "<table" in numbers.value
+    assert "<table" not in picture.value
+    assert "<details" not in picture.value + numbers.value
 
 
 def test_a_typed_value_goes_to_the_next_step() -> None:

@@ -531,12 +531,15 @@ class _View:
         self.inputs = {
             name: p.widget(lib, explorer._values[name]) for name, p in explorer.params.items()
         }
-        self.picture, self.status = lib.HTML(), lib.HTML()
+        self.picture, self.status, self.numbers = lib.HTML(), lib.HTML(), lib.HTML()
+        # Not a <details> in the picture: each move would close it again.
+        self.fold = lib.Accordion([self.numbers], titles=["Table of the numbers"])
         self.button = lib.Button(description="Reset", tooltip="Back to the starting values")
         for control in self.inputs.values():
             control.observe(self._moved, "value")
         self.button.on_click(lambda _: explorer.reset())
-        self.box = lib.VBox([*self.inputs.values(), self.button, self.status, self.picture])
+        parts = (self.button, self.status, self.picture, self.fold)
+        self.box = lib.VBox([*self.inputs.values(), *parts])
 
     def _moved(self, _: object) -> None:
         if not self._quiet:
@@ -554,10 +557,12 @@ class _View:
 
     def show(self, figure: Figure, message: str) -> None:
         """Show a figure and, if there is something to say, a sentence."""
-        body = figure.to_html()
+        body = [figure.picture_html(), figure.summary_html()]
         if self._explorer.caption:
-            body += element("p", esc(self._explorer.caption), class_="live-caption")
-        self.picture.value = element("div", body, class_="live-fig")
+            body.append(element("p", esc(self._explorer.caption), class_="live-caption"))
+        self.picture.value = element("div", *body, class_="live-fig")
+        self.numbers.value = element("div", figure.table_html(), class_="live-fig")
+        self.fold.layout.display = None if figure.table is not None else "none"
         self.status.value = (
             element("p", esc(message), class_="live-status", role="status") if message else ""
         )

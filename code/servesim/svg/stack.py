@@ -103,27 +103,29 @@ class Figure:
 
     def numbers_html(self) -> str:
         """Return the summary and, behind a disclosure, the table."""
-        parts = []
-        if self.summary:
-            parts.append(element("p", esc(self.summary), class_="live-summary"))
-        if self.table is not None:
-            parts.append(
-                element(
-                    "details",
-                    element("summary", "Table of the numbers"),
-                    element(
-                        "div",
-                        self.table.to_html(),
-                        class_="live-table",
-                        tabindex="0",
-                        role="region",
-                        aria_label=f"Numbers of: {self.title or 'the picture'}",
-                        style="overflow-x:auto",
-                    ),
-                    class_="live-numbers",
-                )
-            )
-        return "\n".join(parts)
+        table = self.table_html()
+        if table:
+            named = element("summary", "Table of the numbers")
+            table = element("details", named, table, class_="live-numbers")
+        return "\n".join(filter(None, (self.summary_html(), table)))
+
+    def summary_html(self) -> str:
+        """Return the summary as a paragraph, or nothing."""
+        return element("p", esc(self.summary), class_="live-summary") if self.summary else ""
+
+    def table_html(self) -> str:
+        """Return the table in a box that scrolls if it has to, or nothing."""
+        if self.table is None:
+            return ""
+        return element(
+            "div",
+            self.table.to_html(),
+            class_="live-table",
+            tabindex="0",
+            role="region",
+            aria_label=f"Numbers of: {self.title or 'the picture'}",
+            style="overflow-x:auto",
+        )
 
     def to_html(self) -> str:
         """Return picture, summary and table."""
