@@ -1,0 +1,280 @@
+"""What an assignment is: cases to run a policy on, and rules that its runs must keep.
+
+Everything here is data and small functions. Running, shrinking, isolating and reporting are the
+grader's work, so that an assignment is one short module (see `servesim.grade`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from ..cost import OPT_13B_A100, Cost
+from ..engine import SupportsPlan
+from ..errors import InputError
+from ..kv import KVCache
+from ..ledger import Record
+from ..metrics import Result
+from ..request import Request
+from ..trace import StepRecord
+
+MOST_RUNS = 10
+"""Simulated runs that a student's first answer may take."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload, and the server that it runs on.
+
+    Parameters
+    ----------
+    name : str
+        Unique in an assignment. A hidden case is named after the public one whose rules it is
+        judged by: ``"burst#1"`` is judged as ``"burst"`` is.
+    requests : tuple of Request
+    options : mapping
+        What the policy's class is built with: ``{"slots": 4}`` gives ``Policy(slots=4)``.
+    cost : Cost
+    kv : KVCache
+    never_fits : {"error", "reject", "try"}
+        As in `servesim.simulate`. With "error" such a request is a mistake of the case.
+    may_stall : bool
+        True: a run that ends with nothing more to schedule is an outcome and not a failure.
+    max_steps : int
+        A run that takes more is broken off: the policy goes round in circles.
+    """
+
+    name: str
+    requests: tuple[Request, ...]
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    cost: Cost = OPT_13B_A100
+    kv: KVCache = field(default_factory=KVCache)
+    never_fits: Literal["error", "reject", "try"] = "error"
+    may_stall: bool = False
+    max_steps: int = 20_000
+
+    @property
+    def family(self) -> str:
+        """Name of the public case whose rules it is judged by."""
+        return self.name.partition("#")[0]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where a rule was broken, in one sentence.
+
+    Attributes
+    ----------
+    case : str
+    detail : str
+        What happened and what the rule allows, with the numbers.
+    step, request : int or None
+    kind : str
+        Why a run broke off: a rule of `servesim.audit`, or "exception", "steps", "process";
+        empty if it ran to its end.
+    """
+
+    case: str
+    detail: str
+    step: int | None = None
+    request: int | None = None
+    kind: str = ""
+
+    def __str__(self) -> str:
+        step = "" if self.step is None else f", step {self.step}"
+        request = "" if self.request is None else f", request {self.request}"
+        return f"case {self.case}{step}{request}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A policy's run of one case: what the rules look at.
+
+    Attributes
+    ----------
+    case : Case
+    result : Result
+        With step records. Of a run that broke off: what had happened until then.
+    stopped : Failure or None
+        Why the run broke off; None if it ran to its end.
+    """
+
+    case: Case
+    result: Result
+    stopped: Failure | None = None
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """The steps, in order."""
+        return self.result.step_records
+
+    @property
+    def records(self) -> dict[int, Record]:
+        """What became of each request that has arrived, by its id."""
+        return {r.request.id: r for r in self.result.records}
+
+    def fail(self, detail: str, step: int | None = None, request: int | None = None) -> Failure:
+        """Return a failure of this run: for a rule's `check` to return."""
+        return Failure(self.case.name, detail, step, request)
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """A rule that every run must keep. All its points, or none.
+
+    Parameters
+    ----------
+    name : str
+        One word.
+    points : float
+    demand : str
+        What must hold, in one sentence.
+    hint : str
+        What to look at next, in one sentence; it must not give the answer away.
+    check : callable
+        Takes a `Run` and returns a `Failure` (made by ``run.fail``), or None if the rule is kept.
+    cases : tuple of str
+        Names of the public cases that it is judged on; empty for all.
+    engine_rules : tuple of str
+        Rules of `servesim.audit` that are part of this one. A run that breaks off by one of them
+        loses these points only: the other invariants are judged on what came before, if any
+        request was finished by then. Otherwise a run that breaks off keeps no rule of its case.
+    """
+
+    name: str
+    points: float
+    demand: str
+    hint: str
+    check: Callable[[Run], Failure | None]
+    cases: tuple[str, ...] = ()
+    engine_rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Performance:
+    """A rule that gives points by how good a run is, in simulated time.
+
+    With the lower bound ``B``, the reference run's value ``R`` and the student's ``m``, the
+    *excess* is ``(m - B) / (R - B)``: 0 at the bound, 1 at the reference. All points are given up
+    to `full_at`, none from `none_at` on, and in between they fall in a straight line. Of several
+    cases the mean counts.
+
+    Parameters
+    ----------
+    name, points, demand, hint, cases
+        As in `Invariant`.
+    measure : callable
+        Takes a run's `Result` and returns the value, or None if it has none (no points).
+    bound : callable
+        Takes a `Case` and returns a value that no policy can beat.
+    unit : str
+        Of the value, for the report.
+    higher_is_better : bool
+        True for throughput or goodput; `bound` is then an upper bound.
+    full_at, none_at : float
+        Excess up to which all points are given, and from which on none are.
+    """
+
+    name: str
+    points: float
+    demand: str
+    hint: str
+    measure: Callable[[Result], float | None]
+    bound: Callable[[Case], float]
+    unit: str = "ms"
+    cases: tuple[str, ...] = ()
+    higher_is_better: bool = False
+    full_at: float = 1.0
+    none_at: float = 2.0
+
+    def share(self, value: float | None, reference: float, bound: float) -> float:
+        """Return which share of the points a value earns, from 0 to 1."""
+        if value is None:
+            return 0.0
+        way = -1 if self.higher_is_better else 1
+        room, excess = way * (reference - bound), way * (value - bound)
+        if excess <= self.full_at * room:
+            return 1.0
+        if room <= 0:
+            return 0.0  # the reference is as good as can be
+        return max(0.0, (self.none_at - excess / room) / (self.none_at - self.full_at))
+
+
+Rule = Invariant | Performance
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A policy to write, and how it is judged.
+
+    Parameters
+    ----------
+    name : str
+        As on the command line, and of the folders ``assignments/NAME``, ``instructor/NAME``.
+    title : str
+    task : str
+        What to write, in one or two sentences.
+    rules : tuple of Invariant and Performance
+        In the order in which a student should get them right: the first that is lost gives the
+        next hint.
+    cases : tuple of Case
+        The public tests.
+    reference : callable
+        Takes a `Case` and returns a policy whose run students see beside their own, and which
+        `Performance` compares with. It is public: a shipped policy, or one that knows more than
+        a student's may (the output lengths, say).
+    class_name : str
+        What the student's class is called.
+    hours : float
+        How long it should take.
+
+    Raises
+    ------
+    InputError
+        If names are used twice, a rule names an unknown case, or the public tests need more than
+        `MOST_RUNS` runs.
+    """
+
+    name: str
+    title: str
+    task: str
+    rules: tuple[Rule, ...]
+    cases: tuple[Case, ...]
+    reference: Callable[[Case], SupportsPlan]
+    class_name: str = "Policy"
+    hours: float = 2.0
+
+    def __post_init__(self) -> None:
+        known = [case.name for case in self.cases]
+        for kind, names in (("case", known), ("rule", [rule.name for rule in self.rules])):
+            if len(set(names)) < len(names) or not names:
+                raise InputError(f"assignment {self.name}: give each {kind} a name of its own")
+        for rule in self.rules:
+            if odd := [name for name in rule.cases if name not in known]:
+                raise InputError(f"assignment {self.name}, rule {rule.name}: no case {odd[0]!r}")
+        if self.runs > MOST_RUNS:
+            raise InputError(
+                f"assignment {self.name}: its public tests take {self.runs} runs, at most "
+                f"{MOST_RUNS} are allowed; use fewer cases"
+            )
+
+    @property
+    def points(self) -> float:
+        """Points of all rules together."""
+        return sum(rule.points for rule in self.rules)
+
+    @property
+    def runs(self) -> int:
+        """Simulated runs that the public tests take, the reference's included."""
+        compared = [case for case in self.cases if self.compares(case)]
+        return len(self.cases) + len(compared)
+
+    def rules_of(self, case: Case) -> list[Rule]:
+        """Return the rules that a case is judged by."""
+        return [rule for rule in self.rules if not rule.cases or case.family in rule.cases]
+
+    def compares(self, case: Case) -> bool:
+        """Tell whether a case needs the reference's run."""
+        return any(isinstance(rule, Performance) for rule in self.rules_of(case))
