@@ -20,13 +20,17 @@ COMPUTED_FROM := requirements.txt $(shell find code -name '*.py' 2>/dev/null) $(
 # And Sphinx copies a changed style sheet only when it writes some page anew.
 LOOKS := $(shell find _static -type f 2>/dev/null)
 
+INSTALL := install --quiet --disable-pip-version-check
+LOCKED := .venv/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	--no-emit-package servesim --no-header --annotation-style line
+
 BUILD := .venv/bin/jupyter-book build -q -W -n --keep-going
 PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
 NBVAL := $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 60
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help book site test lint unit nbval strict pages pdf golden bench format clean
+.PHONY: help book site test lint unit nbval strict pages pdf golden bench format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -74,19 +78,27 @@ format: $(DEV)  ## let ruff mend what it can
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+lock: $(DEV)  ## choose the versions in the .lock files anew
+	$(LOCKED) requirements.txt -o requirements.lock
+	$(LOCKED) requirements.txt pyproject.toml --extra dev -c requirements.lock -o tools/dev.lock
+	$(LOCKED) pyproject.toml --extra lite -o tools/lite.lock
+
 clean:  ## delete what was built (the environment in .venv stays)
 	rm -rf _build _vendor .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 
-$(READER): requirements.txt pyproject.toml
+# From the locks: every file that is installed has a known hash. The simulator comes after
+# them, and brings nothing in.
+$(READER): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 ...")'
 	@test -x $(PY) || $(PYTHON) -m venv .venv
 	@echo "Installing the book's needs into .venv (about a minute, once)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(PY) -m pip $(INSTALL) -r requirements.lock
+	@$(PY) -m pip $(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(DEV): $(READER)
+$(DEV): $(READER) tools/dev.lock
 	@echo "Installing the developer's tools into .venv"
-	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PY) -m pip $(INSTALL) -r tools/dev.lock
 	@touch $@
 
 $(VENDOR): _vendor/%: $(READER) tools/vendor.py
@@ -116,10 +128,10 @@ _build/looks.stamp: $(LOOKS)
 	@touch $@
 
 # JupyterLite has an environment of its own: it must not find jupytext.
-.venv/lite.stamp: $(READER)
+.venv/lite.stamp: $(READER) tools/lite.lock
 	@test -x .venv/lite/bin/python || $(PYTHON) -m venv .venv/lite
 	@echo "Installing JupyterLite into .venv/lite"
-	@.venv/lite/bin/python -m pip install --quiet --disable-pip-version-check -e '.[lite]'
+	@.venv/lite/bin/python -m pip $(INSTALL) -r tools/lite.lock
 	@touch $@
 
 $(LITE): .venv/lite.stamp tools/lite.py _build/wheel.stamp $(shell find chapters -name '*.md')

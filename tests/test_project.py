@@ -5,10 +5,13 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ROOT / "code" / "servesim"
@@ -174,3 +177,63 @@ def test_binder_would_build_this_repository() -> None:
     assert ".binder/requirements.txt" in said
     assert ".binder/postBuild" in said
     assert "3.11" in said
+
+
+# --- the locks
+
+
+def locked(name: str) -> dict[str, tuple[Requirement, int]]:
+    """Return each package of a lock, with the number of its hashes."""
+    joined = (ROOT / name).read_text(encoding="utf-8").replace("\\\n", " ")
+    found = {}
+    for line in joined.splitlines():
+        said, *hashes = line.partition("#")[0].split("--hash=sha256:")
+        if said.strip():
+            wanted = Requirement(said)
+            found[canonicalize_name(wanted.name)] = (wanted, len(hashes))
+    return found
+
+
+def asked(extra: str = "") -> list[Requirement]:
+    """Return what requirements.txt, or an extra of pyproject.toml, asks for by version."""
+    if not extra:
+        lines = [
+            line.partition("#")[0].strip()
+            for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+        ]
+        return [Requirement(line) for line in lines if line and not line.startswith("-")]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [
+        wanted
+        for line in extras["optional-dependencies"][extra]
+        for wanted in (
+            asked(*Requirement(line).extras)
+            if line.startswith("servesim[")
+            else [Requirement(line)]
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lock", "extras"),
+    [
+        ("requirements.lock", [""]),
+        ("tools/dev.lock", ["", "dev"]),
+        ("tools/lite.lock", ["lite"]),
+    ],
+)
+def test_a_lock_gives_what_is_asked_for(lock: str, extras: list[str]) -> None:
+    """`make lock` was run after the last change of a version, and no file comes without a hash."""
+    found = locked(lock)
+    for wanted in [wanted for extra in extras for wanted in asked(extra)]:
+        (only,) = found[canonicalize_name(wanted.name)][0].specifier
+        assert wanted.specifier.contains(only.version), f"{lock}: {wanted}; run `make lock`"
+    assert not [name for name, (_, hashes) in found.items() if not hashes]
+    assert all(str(wanted.specifier).startswith("==") for wanted, _ in found.values())
+
+
+def test_the_developer_s_lock_only_adds_to_the_reader_s() -> None:
+    mine, reader = locked("tools/dev.lock"), locked("requirements.lock")
+    assert {name: mine[name][0].specifier for name in reader} == {
+        name: wanted.specifier for name, (wanted, _) in reader.items()
+    }
