@@ -30,10 +30,21 @@ returns None or ``run.fail("what happened, with numbers", step=.., request=..)``
 invariant is judged on one run at a time; when it fails, the grader makes the workload smaller
 while the same rule still fails, so a ``check`` must not need more requests than those at fault.
 A run that breaks off (an exception, a plan that the engine refuses, no end within ``max_steps``)
-loses all rules of its case, but see ``Invariant.engine_rules``.
+loses all rules of its case, but see ``Invariant.engine_rules``. A `FileRule` judges the text of the
+file itself, once, without running it: a workload or a written answer that is handed in with it.
 """
 
-from .assignment import Assignment, Case, Failure, Invariant, Performance, Rule, Run
+from .assignment import (
+    Assignment,
+    Case,
+    Failure,
+    FileRule,
+    Invariant,
+    Performance,
+    Rule,
+    Run,
+    literal,
+)
 from .assignments import NAMES, find
 
 __all__ = [
@@ -41,9 +52,11 @@ __all__ = [
     "Assignment",
     "Case",
     "Failure",
+    "FileRule",
     "Invariant",
     "Performance",
     "Rule",
     "Run",
     "find",
+    "literal",
 ]

@@ -6,6 +6,7 @@ grader's work, so that an assignment is one short module (see `servesim.grade`).
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -202,7 +203,58 @@ class Performance:
         return max(0.0, (self.none_at - excess / room) / (self.none_at - self.full_at))
 
 
-Rule = Invariant | Performance
+@dataclass(frozen=True)
+class FileRule:
+    """A rule about the text of the student's file, judged without running any of it.
+
+    For what is handed in beside the policy: a workload, or a written answer. All its points, or
+    none.
+
+    Parameters
+    ----------
+    name, points, demand, hint
+        As in `Invariant`.
+    check : callable
+        Takes the file's text and returns a `Failure`, or None if the rule is kept. It is called
+        in the grader's own process, so it must not execute the text: see `literal`.
+    runs : int
+        Simulated runs that a check takes, of the assignment's own policies.
+    """
+
+    name: str
+    points: float
+    demand: str
+    hint: str
+    check: Callable[[str], Failure | None]
+    runs: int = 0
+
+
+def literal(text: str, name: str) -> object:
+    """Return the value that a file gives to a global name, without running the file.
+
+    Raises
+    ------
+    InputError
+        If the name gets no value, or one that is more than a literal.
+    """
+    value: ast.expr | None = None
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(t, ast.Name) and t.id == name for t in targets):
+                value = node.value
+    if value is None:
+        raise InputError(f"the file sets no {name}: write `{name} = ...` at its left margin")
+    try:
+        return ast.literal_eval(value)
+    except ValueError:
+        raise InputError(
+            f"{name} in line {value.lineno} must be written out: numbers, texts, lists and "
+            "tuples, nothing that has to be computed"
+        ) from None
+
+
+Rule = Invariant | Performance | FileRule
 
 
 @dataclass(frozen=True)
@@ -216,7 +268,7 @@ class Assignment:
     title : str
     task : str
         What to write, in one or two sentences.
-    rules : tuple of Invariant and Performance
+    rules : tuple of Invariant, Performance and FileRule
         In the order in which a student should get them right: the first that is lost gives the
         next hint.
     cases : tuple of Case
@@ -252,7 +304,8 @@ class Assignment:
             if len(set(names)) < len(names) or not names:
                 raise InputError(f"assignment {self.name}: give each {kind} a name of its own")
         for rule in self.rules:
-            if odd := [name for name in rule.cases if name not in known]:
+            named = () if isinstance(rule, FileRule) else rule.cases
+            if odd := [name for name in named if name not in known]:
                 raise InputError(f"assignment {self.name}, rule {rule.name}: no case {odd[0]!r}")
         if self.runs > MOST_RUNS:
             raise InputError(
@@ -269,11 +322,13 @@ class Assignment:
     def runs(self) -> int:
         """Simulated runs that the public tests take, the reference's included."""
         compared = [case for case in self.cases if self.compares(case)]
-        return len(self.cases) + len(compared)
+        own = sum(rule.runs for rule in self.rules if isinstance(rule, FileRule))
+        return len(self.cases) + len(compared) + own
 
-    def rules_of(self, case: Case) -> list[Rule]:
+    def rules_of(self, case: Case) -> list[Invariant | Performance]:
         """Return the rules that a case is judged by."""
-        return [rule for rule in self.rules if not rule.cases or case.family in rule.cases]
+        of_runs = (rule for rule in self.rules if not isinstance(rule, FileRule))
+        return [rule for rule in of_runs if not rule.cases or case.family in rule.cases]
 
     def compares(self, case: Case) -> bool:
         """Tell whether a case needs the reference's run."""
