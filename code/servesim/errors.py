@@ -67,7 +67,7 @@ class PolicyError(RuntimeError):
         _cut_behind_student(cause)
         about = "" if request is None else f", request {request}"
         when = " failed to load" if step is None else f".{method} failed in step {step}"
-        super().__init__(f"{policy}{when}{about}{students_place(cause)}: {_said(cause)}")
+        super().__init__(f"{policy}{when}{about}{students_place(cause)}: {said(cause)}")
 
     def __reduce__(self) -> tuple[type[PolicyError], tuple[object, ...]]:
         assert self.__cause__ is not None
@@ -119,7 +119,7 @@ def students_place(error: BaseException) -> str:
     return "".join(f" at {_file(tb)}, line {tb.tb_lineno}" for tb in last)
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
     """Return an exception's type and text; a text that cannot be made is left out."""
     try:
         text = str(error)

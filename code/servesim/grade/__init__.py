@@ -46,6 +46,7 @@ from .assignment import (
     literal,
 )
 from .assignments import NAMES, find
+from .checking import Report, check
 
 __all__ = [
     "NAMES",
@@ -55,8 +56,10 @@ __all__ = [
     "FileRule",
     "Invariant",
     "Performance",
+    "Report",
     "Rule",
     "Run",
+    "check",
     "find",
     "literal",
 ]

@@ -75,6 +75,8 @@ class Failure:
     kind : str
         Why a run broke off: a rule of `servesim.audit`, or "exception", "steps", "process";
         empty if it ran to its end.
+    trace : str
+        Of an exception: the student's traceback.
     """
 
     case: str
@@ -82,6 +84,7 @@ class Failure:
     step: int | None = None
     request: int | None = None
     kind: str = ""
+    trace: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         step = "" if self.step is None else f", step {self.step}"

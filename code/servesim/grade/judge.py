@@ -1,0 +1,270 @@
+"""Running the cases and judging the rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..engine import Engine, SupportsPlan
+from ..errors import PlanError, PolicyError, said, students_place, without_frames_above
+from ..plan import Plan, View
+from .assignment import Assignment, Case, Failure, Invariant, Performance, Rule, Run
+from .load import NoClassError, load
+from .source import Refused
+
+Maker = Callable[[Case], SupportsPlan]
+"""Builds a fresh policy for a case."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a rule earned.
+
+    Attributes
+    ----------
+    rule : Invariant or Performance
+    points : float
+    failure : Failure or None
+        Where it was broken; None if it was not, and for a performance rule.
+    note : str
+        A performance rule's figures.
+    """
+
+    rule: Rule
+    points: float
+    failure: Failure | None = None
+    note: str = ""
+
+    @property
+    def full(self) -> bool:
+        """True if nothing was lost."""
+        return self.points >= self.rule.points
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a submission earned.
+
+    Attributes
+    ----------
+    assignment : Assignment
+    marks : tuple of Mark
+    refused : str
+        Why it scores 0 as a whole; empty if it was judged.
+    runs : int
+        Simulated runs that it took.
+    """
+
+    assignment: Assignment
+    marks: tuple[Mark, ...]
+    refused: str = ""
+    runs: int = 0
+
+    @property
+    def points(self) -> float:
+        """Points earned, to a hundredth."""
+        return round(sum(mark.points for mark in self.marks), 2)
+
+    @property
+    def full(self) -> bool:
+        """True if no point was lost."""
+        return all(mark.full for mark in self.marks)
+
+    @property
+    def hint(self) -> str:
+        """What to look at next: the hint of the first rule that lost something."""
+        return next((mark.rule.hint for mark in self.marks if not mark.full), "")
+
+
+def refused(assignment: Assignment, reason: str) -> Score:
+    """Return the score of a submission that is not judged."""
+    return Score(assignment, tuple(Mark(rule, 0.0) for rule in assignment.rules), reason)
+
+
+class Judge:
+    """Judges policies by an assignment's rules.
+
+    Parameters
+    ----------
+    assignment : Assignment
+    cases : iterable of Case, optional
+        The public ones, if not given.
+
+    Attributes
+    ----------
+    runs : int
+        Simulated runs so far, the reference's included.
+    """
+
+    def __init__(self, assignment: Assignment, cases: Iterable[Case] | None = None) -> None:
+        self.assignment = assignment
+        self.cases = tuple(assignment.cases if cases is None else cases)
+        self.runs = 0
+        self._references: dict[str, Run] = {}
+
+    def score(self, make: Maker) -> Score:
+        """Run every case and judge every rule."""
+        before, runs = self.runs, []
+        try:
+            for case in self.cases:
+                runs.append(self.run(case, make))
+        except Refused as reason:
+            return refused(self.assignment, str(reason))
+        marks = tuple(self.mark(rule, runs) for rule in self.assignment.rules)
+        return Score(self.assignment, marks, runs=self.runs - before)
+
+    def run(self, case: Case, make: Maker) -> Run:
+        """Run one case, to its end or to where it breaks off.
+
+        Raises
+        ------
+        Refused
+            If the policy does not even load, or misbehaves.
+        """
+        self.runs += 1
+        return run(case, make)
+
+    def reference(self, case: Case) -> Run:
+        """Return the reference's run of a case."""
+        if case.name not in self._references:
+            self._references[case.name] = self.run(case, self.assignment.reference)
+        return self._references[case.name]
+
+    def mark(self, rule: Rule, runs: Iterable[Run]) -> Mark:
+        """Judge one rule by the runs of its cases."""
+        runs = [run for run in runs if rule in self.assignment.rules_of(run.case)]
+        if isinstance(rule, Invariant):
+            failures = (self.failure(rule, run) for run in runs)
+            failure = next((f for f in failures if f is not None), None)
+            return Mark(rule, 0.0 if failure or not runs else float(rule.points), failure)
+        shares = [self._share(rule, run) for run in runs]
+        share = sum(share for share, _ in shares) / len(shares) if shares else 0.0
+        return Mark(rule, round(rule.points * share, 2), note="; ".join(n for _, n in shares))
+
+    def failure(self, rule: Invariant, run: Run) -> Failure | None:
+        """Return where a run breaks a rule, if it does."""
+        if run.stopped is not None:
+            owners = [
+                r
+                for r in self.assignment.rules_of(run.case)
+                if isinstance(r, Invariant) and run.stopped.kind in r.engine_rules
+            ]
+            if rule in owners or not owners or not run.result.count("finished"):
+                return run.stopped
+        return rule.check(run)
+
+    def _share(self, rule: Performance, run: Run) -> tuple[float, str]:
+        if run.stopped is not None:
+            return 0.0, f"{run.case.name}: the run broke off"
+        value, bound = rule.measure(run.result), rule.bound(run.case)
+        other = rule.measure(self.reference(run.case).result)
+        assert other is not None
+        share = rule.share(value, other, bound)
+        told = "no value" if value is None else f"{value:,.2f} {rule.unit}"
+        return share, (
+            f"{run.case.name}: {told}, reference {other:,.2f}, "
+            f"bound {bound:,.2f}: {100 * share:.0f} % of the points"
+        )
+
+
+def run(case: Case, make: Maker) -> Run:
+    """Run one case, to its end or to where it breaks off (see `Judge.run`)."""
+    stopped = None
+    policy: SupportsPlan
+    try:
+        policy = make(case)
+    except PolicyError as error:
+        stopped, policy = _raised(case, error), _Nothing()
+    engine = Engine(
+        case.requests,
+        policy,
+        cost=case.cost,
+        kv=case.kv,
+        never_fits=case.never_fits,
+        on_stall="record" if case.may_stall else "error",
+        max_steps=case.max_steps,
+        record_steps=True,
+    )
+    if stopped is None:
+        stopped = _go(engine, case)
+    return Run(case, engine.result(), stopped)
+
+
+def _go(engine: Engine, case: Case) -> Failure | None:
+    """Run an engine; say why it broke off, if it did."""
+    try:
+        result = engine.run()
+    except PlanError as error:
+        detail = f"rule '{error.rule}' of the engine: {error.detail}"
+        return Failure(case.name, detail, error.step, error.request, error.rule)
+    except PolicyError as error:
+        if isinstance(error.__cause__, Refused):
+            raise error.__cause__ from None
+        return _raised(case, error)
+    if result.outcome == "max_steps":
+        detail = f"the run is not over after {case.max_steps} steps"
+        return Failure(case.name, detail, case.max_steps, None, "steps")
+    return None
+
+
+def _raised(case: Case, error: PolicyError) -> Failure:
+    """Return the failure of a case in which the student's own code failed."""
+    cause = error.__cause__
+    assert cause is not None
+    detail = f"{error.method} raised {said(cause)}{students_place(cause)}"
+    trace = "\n".join(error.lines()[:-2])
+    return Failure(case.name, detail, error.step, error.request, "exception", trace)
+
+
+class _Nothing:
+    """Stands in for a policy that could not be built."""
+
+    def plan(self, view: View) -> Plan:
+        return Plan()
+
+
+class Student:
+    """A student's policy in this process.
+
+    Only its `plan` reaches the engine, which therefore tells it no more than anyone else.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self.plan = policy.plan
+        for word in ("knows_output_length", "reserve_all"):
+            if getattr(policy, word, False):
+                raise Refused(f"the policy declares {word}: no policy is told the output lengths")
+
+    def __deepcopy__(self, memo: object) -> Student:
+        return self  # it is fresh already, and may hold what cannot be copied
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+def maker(text: str, file: str, class_name: str) -> Maker:
+    """Return what builds a student's policy in this process.
+
+    `print` and the debugger work in it, and nothing holds it back.
+    """
+    file = os.path.abspath(file)
+
+    def make(case: Case) -> SupportsPlan:
+        try:
+            kind = load(text, file, class_name)
+        except NoClassError as error:
+            raise Refused(str(error)) from None
+        except (Exception, SystemExit) as error:
+            cause = without_frames_above(error, file)
+            raise Refused(str(PolicyError(class_name, None, None, cause))) from None
+        try:
+            policy = kind(**case.options)
+        except (Exception, SystemExit) as error:
+            cause = without_frames_above(error, file)
+            raise PolicyError(class_name, None, None, cause, "__init__") from error
+        named: type[Student] = type(class_name, (Student,), {})  # as errors and reports call it
+        return named(policy)
+
+    return make

@@ -1,0 +1,248 @@
+"""What a student is told: marks, the next hint, and a small workload that fails."""
+
+from __future__ import annotations
+
+import html
+import json
+import textwrap
+from dataclasses import dataclass
+
+from .. import svg
+from ..compare import text_table
+from ..request import NS_PER_MS
+from ..trace import StepRecord, segments
+from .assignment import Case, Run
+from .judge import Mark, Score
+from .shrink import Shrunk
+
+WIDTH = 92
+COLUMNS = 60
+"""Steps that a timeline in the terminal shows."""
+
+SIGNS = "P prefill  d decode  . waits  - in the batch, no tokens  x thrown out"
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A small workload that breaks a rule, run by the student and by the reference.
+
+    Attributes
+    ----------
+    mark : Mark
+        The rule.
+    shrunk : Shrunk
+    requests : int
+        How many the case had before.
+    yours, reference : Run
+    """
+
+    mark: Mark
+    shrunk: Shrunk
+    requests: int
+    yours: Run
+    reference: Run
+
+
+def number(points: float) -> str:
+    """Return points as they are printed: 20, 12.5."""
+    return f"{points:.2f}".rstrip("0").rstrip(".")
+
+
+def score_text(score: Score, file: str, where: str) -> str:
+    """Return the marks, rule by rule, and the sum."""
+    a = score.assignment
+    lines = [f"{a.title} ({a.name}): {file}", ""]
+    if score.refused:
+        lines += _filled(score.refused, "  ")
+        lines += ["", f"score: 0 of {number(a.points)}"]
+        return "\n".join(lines)
+    name = max(len(mark.rule.name) for mark in score.marks)
+    told: str | None = None
+    for mark in score.marks:
+        state = "ok  " if mark.full else "part" if mark.points else "LOST"
+        points = f"{number(mark.points):>5} of {number(mark.rule.points):<3}"
+        head = f"  {state}  {mark.rule.name:<{name}}  {points}  "
+        lines += textwrap.wrap(
+            mark.rule.demand, WIDTH, initial_indent=head, subsequent_indent=" " * len(head)
+        )
+        if mark.failure and str(mark.failure) != told:  # a run that broke off loses several
+            told = str(mark.failure)
+            lines += _filled(told, " " * 8)
+            lines += [" " * 8 + line for line in mark.failure.trace.splitlines()]
+        elif mark.failure:
+            lines.append(" " * 8 + "the same failure")
+        if mark.note:
+            lines += [line for part in mark.note.split("; ") for line in _filled(part, " " * 8)]
+    lines += ["", f"score: {number(score.points)} of {number(a.points)} ({where})"]
+    if not score.full:
+        lines += _filled(f"next: {score.hint}", "")
+    return "\n".join(lines)
+
+
+def counterexample_text(c: Counterexample) -> str:
+    """Return the small workload, what goes wrong in it, and who ran when."""
+    small = c.shrunk.case
+    lines = [
+        f"The smallest workload found that still breaks {c.mark.rule.name!r}: "
+        f"{len(small.requests)} of the {c.requests} requests of case {small.name}",
+        f"({c.shrunk.runs} runs tried).",
+        "",
+        *(f"  {line}" for line in text_table(_table(small))),
+        *_filled(_server(small), "  "),
+        "",
+        *_filled(str(c.shrunk.failure), ""),
+    ]
+    step = c.shrunk.failure.step
+    for title, run, mark in (("yours", c.yours, step), (_named(c.reference), c.reference, None)):
+        lines += ["", f"{title}:", *(f"  {line}" for line in timeline(run, mark))]
+    lines += ["", f"  {SIGNS}"]
+    return "\n".join(lines)
+
+
+def _named(reference: Run) -> str:
+    return f"the reference's ({reference.result.policy})"
+
+
+def _table(case: Case) -> list[list[str]]:
+    rows = [["request", "arrives ms", "prompt", "output"]]
+    more = [name for name in ("priority", "tenant") if any(getattr(r, name) for r in case.requests)]
+    rows[0] += more
+    for r in case.requests:
+        cells = [f"r{r.id}", f"{r.arrival_ms:g}", str(r.prompt_len), str(r.output_len)]
+        rows.append(cells + [str(getattr(r, name)) for name in more])
+    return rows
+
+
+def _server(case: Case) -> str:
+    facts = [f"{name}={value!r}" for name, value in case.options.items()]
+    if case.kv.blocks is not None:
+        facts.append(f"KV cache of {case.kv.blocks} blocks of {case.kv.block_size} tokens")
+    return ", ".join(facts)
+
+
+def timeline(run: Run, mark: int | None = None) -> list[str]:
+    """Return who ran in which step, one line per request and one column per step.
+
+    Parameters
+    ----------
+    run : Run
+    mark : int, optional
+        Index of a step to point at; of a long run the steps around it are shown.
+    """
+    steps = run.steps
+    if not steps:
+        return ["no step was taken"]
+    last = next((i for i, s in enumerate(steps) if mark is not None and s.index >= mark), None)
+    at = len(steps) if last is None else last
+    first = max(0, min(at - COLUMNS * 2 // 3, len(steps) - COLUMNS))
+    shown = steps[first : first + COLUMNS]
+    label = max(len("step"), *(len(f"r{r.id}") for r in run.case.requests))
+    ruler = {s.index: str(s.index) for s in shown[::10]}
+    clock = {s.index: f"{s.start_ns / NS_PER_MS:.0f}" for s in shown[::10]}
+    lines = []
+    for name, texts in (("step", ruler), ("ms", clock)):
+        line = "".join(texts.get(s.index, "").ljust(10) for s in shown[::10])
+        lines.append(f"{name:>{label}} {line.rstrip()}")
+    for r in run.case.requests:
+        line = "".join(_sign(r.id, s) for s in shown).rstrip()
+        lines.append(f"{f'r{r.id}':>{label}} {line}")
+    if last is not None or (mark is not None and run.stopped and first + len(shown) == len(steps)):
+        lines.append(" " * (label + 1 + at - first) + "^")
+    return lines
+
+
+def _sign(rid: int, step: StepRecord) -> str:
+    if rid in step.preempted:
+        return "x"
+    for s in step.scheduled:
+        if s.id == rid:
+            return "d" if s.decode else "P"
+    return "-" if rid in step.running else "." if rid in step.waiting else " "
+
+
+def _filled(text: str, indent: str) -> list[str]:
+    """Wrap prose."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False
+    )
+
+
+# -- HTML ---------------------------------------------------------------------------------------
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }
+pre { overflow-x: auto; font-size: 14px } figure { margin: 1rem 0; overflow-x: auto }
+"""
+
+
+def html_page(score: Score, file: str, where: str, c: Counterexample | None) -> str:
+    """Return the whole report as one file."""
+    title = html.escape(f"{score.assignment.title}: {file}")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'
+        f"<body><h1>{title}</h1>\n{html_part(score, file, where, c)}</body></html>\n"
+    )
+
+
+def html_part(score: Score, file: str, where: str, c: Counterexample | None) -> str:
+    """Return the report as a part of a page."""
+    parts = [f"<pre>{html.escape(score_text(score, file, where))}</pre>"]
+    if c is not None:
+        parts.append(f"<pre>{html.escape(counterexample_text(c))}</pre>")
+        for name, run in (("yours", c.yours), (_named(c.reference), c.reference)):
+            parts.append(f"<h2>{html.escape(name.capitalize())}</h2>")
+            parts.append(picture(run, "yours" if run is c.yours else "reference").to_html())
+    return "\n".join(parts)
+
+
+def picture(run: Run, id: str) -> svg.Figure:
+    """Draw who ran when."""
+    rows = svg.Timeline(unit="ms")
+    lives: dict[int, list[svg.Segment]] = {}
+    for s in segments(run.result) if run.steps else ():
+        life = lives.setdefault(s.id, [])
+        life.append(svg.Segment(s.start_ns / NS_PER_MS, s.end_ns / NS_PER_MS, s.kind))
+    for r in run.case.requests:
+        rows.row(f"r{r.id}", lives.get(r.id, []), arrival=r.arrival_ms)
+    told = str(run.stopped) if run.stopped else f"The run takes {run.result.steps} steps"
+    return svg.figure(id, rows, title="Who ran when", summary=told)
+
+
+def as_json(score: Score, file: str, c: Counterexample | None = None) -> str:
+    """Return the score as JSON."""
+    data = {
+        "assignment": score.assignment.name,
+        "file": file,
+        "points": score.points,
+        "of": score.assignment.points,
+        "refused": score.refused or None,
+        "runs": score.runs,
+        "hint": score.hint or None,
+        "rules": [
+            {
+                "rule": mark.rule.name,
+                "points": mark.points,
+                "of": mark.rule.points,
+                "demand": mark.rule.demand,
+                "failure": None if mark.failure is None else str(mark.failure),
+                "note": mark.note or None,
+            }
+            for mark in score.marks
+        ],
+    }
+    if c is not None:
+        requests = [
+            {name: getattr(r, name) for name in r.__dataclass_fields__}
+            for r in c.shrunk.case.requests
+        ]
+        data["counterexample"] = {
+            "rule": c.mark.rule.name,
+            "case": c.shrunk.case.name,
+            "requests": requests,
+            "failure": str(c.shrunk.failure),
+            "step": c.shrunk.failure.step,
+            "request": c.shrunk.failure.request,
+            "runs": c.shrunk.runs,
+        }
+    return json.dumps(data, indent=2)
