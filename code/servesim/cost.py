@@ -6,11 +6,15 @@ every machine.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
+from . import bound
 from .errors import InputError, brief
+from .kv import KVCache
+from .request import Request
 
 
 class Work(NamedTuple):
@@ -147,6 +151,19 @@ class Affine:
         """Return the price of `tokens` prompt tokens alone, without the step's base."""
         return self._ns[2] * tokens
 
+    def lower_bound(self, requests: Iterable[Request], kv: KVCache | None = None) -> int:
+        """Return a makespan in nanoseconds that no policy beats, if it serves all requests.
+
+        See `servesim.bound.makespan_ns`.
+        """
+        base, decode_step, prefill, decode, context, attention = (1000 * p for p in self._ns)
+        if attention:  # a step's sum is rounded down by less than a nanosecond
+            attention = self._ns[5] if base else 0
+            base = max(0, base - 1000)
+        once = self.padding_priced_once
+        prices = bound.Prices(base, decode_step, prefill, decode, context, attention, once)
+        return bound.makespan_ns(requests, prices, _room(kv))
+
 
 @dataclass(frozen=True)
 class Model:
@@ -240,6 +257,28 @@ class Roofline:
         model = MODELS[self.model]
         read = model.parameters * model.weight_bytes + model.kv_bytes * work.context_tokens
         return -(-read * 1_000_000_000 // (GPUS[self.gpu].bandwidth * self.gpus))
+
+    def lower_bound(self, requests: Iterable[Request], kv: KVCache | None = None) -> int:
+        """Return a makespan in nanoseconds that no policy beats, if it serves all requests.
+
+        The larger of two numbers is never below a weighted mean of them, and a mean of arithmetic
+        and memory traffic adds up as `Affine` does. We take two: all arithmetic; and as little as
+        makes it dearer to compute a context anew than to read it.
+        """
+        requests, model, gpu = list(requests), MODELS[self.model], GPUS[self.gpu]
+        token = Fraction(2 * model.parameters * 10**12, gpu.flops * self.gpus)
+        byte = Fraction(10**12, gpu.bandwidth * self.gpus)
+        weights, read = model.parameters * model.weight_bytes * byte, model.kv_bytes * byte
+        bounds = []
+        for share in (Fraction(1), 2 * read / (token + 2 * read)):
+            step, context = int((1 - share) * weights), int((1 - share) * read)
+            prices = bound.Prices(step, 0, int(share * token), int(share * token), context, 0)
+            bounds.append(bound.makespan_ns(requests, prices, _room(kv)))
+        return max(bounds)
+
+
+def _room(kv: KVCache | None) -> int | None:
+    return None if kv is None or kv.blocks is None else kv.usable * kv.block_size
 
 
 OPT_13B_A100 = Affine(
