@@ -61,6 +61,7 @@ def later(plan, step):
         ss.Plan(scheduled=["0"]),
         ss.Plan(preempted=None),
         ss.Plan(preempted=0),
+        ss.Plan(rejected=0),
         ss.Plan([(0, 10)], queue=1),
         ss.Plan([(0, 10)], reasons=None),
         ss.Plan(wait=1),
@@ -211,6 +212,80 @@ def test_preempting_twice_in_one_step():
 def test_preempting_and_scheduling_in_one_step():
     error = stopped(later(lambda view: ss.Plan([(1, 1)], preempted=[1]), step=1))
     assert broken(error) == (1, 1, "preempted")
+
+
+# --- turning away
+
+
+@pytest.mark.parametrize("rid", [7, "0", None, [0], True])
+def test_turning_away_who_does_not_wait(rid):
+    error = stopped(lambda view: ss.Plan(rejected=[rid]))
+    assert broken(error) == (0, rid if type(rid) is int else None, "rejected")
+
+
+@pytest.mark.parametrize("twice", [{"rejected": [1, 1]}, {"rejected": [1], "preempted": [1]}])
+def test_turning_away_who_runs_or_is_gone(twice):
+    one_waits = later(lambda view: ss.Plan(**twice), step=1)
+    assert broken(stopped(one_waits)) == (1, 1, "rejected")
+    assert broken(stopped(lambda view: ss.Plan([(0, 1)], rejected=[1, 1]))) == (0, 1, "rejected")
+
+
+def test_turning_away_and_scheduling_in_one_step():
+    assert broken(stopped(lambda view: ss.Plan([(0, 9)], rejected=[0]))) == (0, 0, "rejected")
+
+
+def test_an_answer_that_has_begun_is_not_taken_back():
+    def plan(view):
+        if view.step == 1:
+            return ss.Plan([(0, 1)], preempted=[1])
+        gone = [1] if view.step == 2 else []
+        return ss.Plan([(r.id, r.missing) for r in view.running or view.waiting], rejected=gone)
+
+    error = stopped(plan, THREE[:2])
+    assert broken(error) == (2, 1, "rejected")
+    assert "has 1 tokens already" in error.detail
+
+
+def test_turning_away_and_waiting_at_once():
+    error = stopped(
+        lambda view: ss.Plan(wait=True, rejected=[0]), [*THREE, ss.Request(9, 10**9, 1, 1)]
+    )
+    assert broken(error) == (0, None, "wait")
+
+
+def test_who_is_turned_away_is_gone_and_counted():
+    def choosy(view):
+        serve = [r for r in [*view.running, *view.waiting] if r.id != 1]
+        return ss.Plan(everything(serve), rejected=[r.id for r in view.waiting if r.id == 1])
+
+    done = []
+    result = ss.simulate(THREE, policy(choosy), record_steps=True, on_done=done.append)
+    assert [r.status for r in result.records] == ["finished", "rejected", "finished"]
+    assert [r.request.id for r in result.rejected] == [1]
+    assert [r.request.id for r in done] == [1, 0, 2]
+    assert result.records[1].first_scheduled_ns is None
+    assert all(step.waiting == [] for step in result.step_records)
+    assert result.attainment(ss.SLO(10**6)) == 2 / 3
+    two = ss.simulate([THREE[0], THREE[2]], policy(everybody))
+    assert (result.end_ns, result.steps) == (two.end_ns, two.steps)
+
+
+def test_nothing_but_turning_away_takes_no_time_and_no_step():
+    result = ss.simulate(THREE, policy(lambda view: ss.Plan(rejected=[view.waiting[-1].id])))
+    assert result.count("rejected") == 3
+    assert (result.steps, result.end_ns, result.system_ns) == (0, 0, 0)
+
+
+def test_a_reordered_queue_leaves_out_who_is_turned_away():
+    def plan(view):
+        if view.running:
+            return ss.Plan(everything(view.running))
+        first, *others = [r.id for r in view.waiting]
+        gone = others[:1] if len(others) == 2 else []
+        return ss.Plan([(first, 10)], rejected=gone, queue=others[len(gone) :])
+
+    result = ss.simulate(THREE, policy(plan))
+    assert [r.status for r in result.records] == ["finished", "rejected", "finished"]
 
 
 # --- waiting

@@ -117,6 +117,32 @@ def policies():
             watermark=st.sampled_from((0.0, 0.1)),
             release=st.sampled_from(("0.11.2", "0.33.0")),
         ),
+        designs(),
+    )
+
+
+def designs():
+    """The policies that build on vLLM's."""
+    floats = st.sampled_from
+    vllm = {
+        "max_num_batched_tokens": st.sampled_from((2, 16, 64, 512)),
+        "max_num_seqs": st.sampled_from((1, 3, 50)),
+        "enable_chunked_prefill": st.booleans(),
+        "policy": st.sampled_from(("fcfs", "priority")),
+        "scheduler_reserve_full_isl": st.booleans(),
+        "release": st.sampled_from(("0.11.2", "0.33.0")),
+    }
+    return st.one_of(
+        st.builds(ss.policies.Priority, patience_s=floats((0, 0.1, 60)), **vllm),
+        st.builds(ss.policies.ShortestFirst, error=floats((0.0, 1.0)), **vllm),
+        st.builds(ss.policies.Fair, **vllm),
+        st.builds(
+            ss.policies.StepTarget,
+            target_ms=floats((1, 20, 30, 100)),
+            prices=st.sampled_from(PRICES[:4]),
+            **vllm,
+        ),
+        st.builds(ss.policies.Shedding, patience_s=floats((0, 0.01, 0.3, 2)), **vllm),
     )
 
 
@@ -134,6 +160,7 @@ def runs(draw):
                 draw(st.integers(1, 90)),
                 draw(st.integers(1, 90)),
                 draw(st.integers(0, 2)),
+                draw(st.sampled_from("ab")),
             )
         )
     size = draw(st.sampled_from((1, 4, 16)))

@@ -25,6 +25,7 @@ RULES = {
     "blocks": "no more KV blocks than are free once the preempted have given theirs back, and in "
     "a contiguous cache no larger chunks than its holes",
     "preempted": "only running requests can be preempted, and not in the step that schedules them",
+    "rejected": "only waiting requests without a token can be turned away, and then not scheduled",
     "wait": "waiting needs something to come, and nothing scheduled beside it",
     "queue": "a reordered queue holds exactly the requests that still wait",
     "padding": "padding is a whole number, 0 or more, and no shorter than the prompt it pads",
@@ -127,6 +128,7 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
         detail = f"{stay} blocks are needed to decode, {room}"
         raise PlanError(step, None, "blocks", detail)
 
+    turned_away = _check_rejected(view, plan, look) if plan.rejected else ()
     seen = set()
     for item in plan.scheduled:
         try:
@@ -142,6 +144,8 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
         request = look(rid)
         if request is None:
             raise PlanError(step, rid, "known", "no such request is waiting or running")
+        if rid in turned_away:
+            raise PlanError(step, rid, "rejected", "it is turned away and scheduled in one step")
         if rid in seen:
             raise PlanError(step, rid, "once", "it is scheduled twice")
         if rid in thrown_out:
@@ -164,7 +168,7 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
     if plan.padded_prompt or plan.idle_slots:
         _check_padding(view, plan, look)
     if plan.queue is not None:
-        waits = Counter(r.id for r in view.waiting if r.id not in seen)
+        waits = Counter(r.id for r in view.waiting if r.id not in seen and r.id not in turned_away)
         waits.update(thrown_out)
         for rid in plan.queue:
             if type(rid) is not int:
@@ -182,6 +186,7 @@ _LIST, _SWITCH = frozenset((list, tuple)), frozenset((bool,))
 _TYPES: dict[str, frozenset[type]] = {
     "scheduled": _LIST,
     "preempted": _LIST,
+    "rejected": _LIST,
     "decode_all": _SWITCH,
     "wait": _SWITCH,
     "repeatable": _SWITCH,
@@ -189,7 +194,7 @@ _TYPES: dict[str, frozenset[type]] = {
     "reasons": frozenset((dict,)),
 }
 _FIELDS = attrgetter(*_TYPES, "padded_prompt", "idle_slots")
-_USUAL = [list, list, bool, bool, bool, type(None), dict, int, int]
+_USUAL = [list, list, list, bool, bool, bool, type(None), dict, int, int]
 
 
 def _check_types(step: int, plan: Plan) -> None:
@@ -202,8 +207,25 @@ def _check_types(step: int, plan: Plan) -> None:
     _check_padding_sizes(step, plan)
 
 
+def _check_rejected(
+    view: View, plan: Plan, look: Callable[[int], Progress | None]
+) -> Collection[int]:
+    step, turned_away = view.step, set[int]()
+    for rid in plan.rejected:
+        if type(rid) is not int:
+            raise PlanError(step, None, "rejected", _no_id(rid))
+        request = None if view.running.has(rid) else look(rid)
+        if request is None or rid in turned_away or rid in plan.preempted:
+            raise PlanError(step, rid, "rejected", f"{brief(rid)} is not waiting")
+        if request.produced:
+            detail = f"{brief(rid)} has {request.produced} tokens already"
+            raise PlanError(step, rid, "rejected", detail)
+        turned_away.add(rid)
+    return turned_away
+
+
 def _check_wait(view: View, plan: Plan) -> None:
-    if plan.scheduled or plan.preempted or plan.decode_all:
+    if plan.scheduled or plan.preempted or plan.rejected or plan.decode_all:
         raise PlanError(view.step, None, "wait", "the plan waits and schedules at once")
     if not view.more_to_come:
         raise PlanError(view.step, None, "wait", "the plan waits, but no request will arrive")

@@ -304,7 +304,7 @@ def _lines(result: Result, slo: SLO | None) -> list[str]:
         ("policy", result.policy + " (told the output lengths)" * result.told_output_length),
         ("requests", str(len(result.records))),
         ("finished", str(result.count("finished"))),
-        ("rejected", f"{result.count('rejected')} (larger than the whole KV cache)"),
+        ("rejected", f"{result.count('rejected')} (too large for the KV cache, or turned away)"),
         ("makespan", f"{result.makespan_s:.3f} s"),
         ("output tokens", str(result.output_tokens)),
         ("throughput", f"{told(result.throughput_tok_s, '.1f')} tok/s"),

@@ -205,6 +205,11 @@ class Engine:
         if plan.wait:
             self._jump_to_next_arrival()
             return True
+        if plan.rejected:
+            self._turn_away(plan.rejected)
+            decoding = plan.decode_all and self.batch.decodes
+            if not (plan.scheduled or plan.preempted or decoding):
+                return True  # nothing is computed, so no time passes
         worked = self._take_step(plan)
         if self.watch.stands_still(view, worked, self.jobs.values()):
             self.outcome = "stalled"
@@ -250,7 +255,12 @@ class Engine:
             record = self._record(plan, together, work, price, free_before)
         self.arrived = []
 
-        if self.skip and plan.repeatable and together and not singly and not plan.preempted:
+        if (
+            self.skip
+            and plan.repeatable
+            and together
+            and not (singly or plan.preempted or plan.rejected)
+        ):
             steps, done = self._repeat(work, price)
         else:
             steps, done = 1, self._pass_steps(1, price, 0, together)
@@ -593,6 +603,16 @@ class Engine:
             self.view.waiting = Queue(r for r in waiting if not batch.has(r.id))
         if plan.queue is not None:
             self.view.waiting = Queue(self.jobs[rid].progress for rid in plan.queue)
+
+    def _turn_away(self, ids: list[int]) -> None:
+        """Let requests go that the policy does not want to serve."""
+        for rid in ids:
+            job = self.jobs.pop(rid)
+            self._write_down(job)
+            self.ledger.set_status(job.row, "rejected")
+            self.in_system.add(-1, -self.view.clock_ns)
+            self._report(job.row)
+        self.view.waiting = Queue(r for r in self.view.waiting if r.id in self.jobs)
 
     def _finish(self, job: Job) -> None:
         self._release(job)

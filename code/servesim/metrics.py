@@ -257,7 +257,7 @@ class Result:
 
     @cached_property
     def rejected(self) -> list[Record]:
-        """Records of the requests that could never fit and were turned away."""
+        """Records of the requests that were turned away, by the policy or as too large to fit."""
         return [self.records[i] for i in self.records.rows("rejected")]
 
     @cached_property
@@ -316,6 +316,13 @@ class Result:
         tokens = sum(records.prompt_len[i] + records.output_tokens[i] for i in rows)
         return self.per_second(tokens)
 
+    def by_tenant(self) -> dict[str, list[Record]]:
+        """Return the records of each tenant, in order of arrival."""
+        out: dict[str, list[Record]] = {}
+        for record in self.records:
+            out.setdefault(record.request.tenant, []).append(record)
+        return out
+
     def attainment(self, slo: SLO) -> float:
         """Return the share of all requests, rejected ones included, that keep every limit."""
         return self._kept(slo) / len(self.records)
@@ -331,7 +338,11 @@ class Result:
         return sum(e2e is not None and slo.kept(ttft, tpot) for e2e, ttft, tpot in rows)
 
     def p99_within(self, slo: SLO) -> bool:
-        """Tell whether the P99 of TTFT and of TPOT keep the limits, as MLPerf asks."""
+        """Tell whether the P99 of TTFT and of TPOT keep the limits, as MLPerf asks.
+
+        Only requests that were served are looked at: who turns requests away must be judged by
+        `attainment`, which counts every one.
+        """
         pairs = ((self.ttft_ms, slo.ttft_ms), (self.tpot_ms, slo.tpot_ms))
         for measured, limit in pairs:
             value = measured.percentile(99, "mlperf")
@@ -413,6 +424,32 @@ class Result:
                 "mean_blocks": self.mean_blocks,
             },
         }
+
+
+def jain_index(amounts: Iterable[float]) -> float:
+    """Return how equal amounts are: 1 if all are the same, 1/n if one of n has everything.
+
+    ``sum(x) ** 2 / (n * sum(x ** 2))`` (Jain, Chiu and Hawe, 1984). If nobody has anything, all
+    have the same.
+
+    Parameters
+    ----------
+    amounts : iterable of float
+        What each one got, in any unit, 0 or more.
+
+    Raises
+    ------
+    InputError
+        If there are none, or one is negative or not a number.
+    """
+    values = list(amounts)
+    if not values or not all(0 <= v < math.inf for v in values):
+        raise InputError(f"jain_index: give one or more amounts, each 0 or more, not {values}")
+    most = max(values)
+    if not most:
+        return 1.0
+    shares = [v / most for v in values]  # so that no square is too large or too small
+    return math.fsum(shares) ** 2 / (len(shares) * math.fsum(v * v for v in shares))
 
 
 def _known(values: Iterable[float | None]) -> Iterator[float]:

@@ -128,6 +128,8 @@ class Plan:
     preempted : list of int
         Running requests to throw out, in order: each loses its blocks and goes to the head of
         the queue. What it produced is kept, its tokens have to be computed again.
+    rejected : list of int
+        Waiting requests to turn away for good. Only before their first token.
     wait : bool
         Do nothing until the next request arrives.
     repeatable : bool
@@ -146,6 +148,7 @@ class Plan:
     scheduled: list[tuple[int, int]] = field(default_factory=list)
     decode_all: bool = False
     preempted: list[int] = field(default_factory=list)
+    rejected: list[int] = field(default_factory=list)
     wait: bool = False
     repeatable: bool = False
     queue: list[int] | None = None

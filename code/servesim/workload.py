@@ -15,7 +15,8 @@ import json
 import math
 import random
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
@@ -259,6 +260,37 @@ def _slots(n: int, seed: int) -> Iterator[Request]:
             clock_ms += rng.uniform(2.0, 12.0)
 
     return requests()
+
+
+def merge(
+    workloads: Mapping[str, Iterable[Request]], priorities: Mapping[str, int] | None = None
+) -> list[Request]:
+    """Let several tenants share a server: one workload of all their requests.
+
+    Parameters
+    ----------
+    workloads : mapping of str to iterable of Request
+        By tenant. The requests are numbered anew, in order of arrival; of those that arrive at
+        the same instant, the tenant named first comes first.
+    priorities : mapping of str to int, optional
+        For tenants whose requests get another priority than they have.
+
+    Raises
+    ------
+    InputError
+        If a priority is given for a tenant who is not there.
+    """
+    priorities = priorities or {}
+    for tenant in priorities:
+        if tenant not in workloads:
+            raise InputError(f"merge: there is no tenant {tenant!r}, only {', '.join(workloads)}")
+    together = [
+        replace(r, tenant=tenant, priority=priorities.get(tenant, r.priority))
+        for tenant, requests in workloads.items()
+        for r in requests
+    ]
+    together.sort(key=lambda r: r.arrival_ns)
+    return [replace(r, id=i) for i, r in enumerate(together)]
 
 
 class Stream:

@@ -6,10 +6,15 @@
 from .base import Policy
 from .chunked import Chunked
 from .continuous import Continuous
+from .fair import Fair
 from .naive import Naive
 from .orca import Orca
 from .prefill_first import PrefillFirst
+from .priority import Priority
+from .shedding import Shedding
+from .shortest_first import ShortestFirst
 from .static import Static
+from .step_target import StepTarget
 from .vllm import VLLM
 
 BUILT_IN: dict[str, type[Policy]] = {
@@ -20,6 +25,11 @@ BUILT_IN: dict[str, type[Policy]] = {
     "prefill_first": PrefillFirst,
     "orca": Orca,
     "vllm": VLLM,
+    "priority": Priority,
+    "shortest_first": ShortestFirst,
+    "fair": Fair,
+    "step_target": StepTarget,
+    "shedding": Shedding,
 }
 
 __all__ = [
@@ -27,9 +37,14 @@ __all__ = [
     "VLLM",
     "Chunked",
     "Continuous",
+    "Fair",
     "Naive",
     "Orca",
     "Policy",
     "PrefillFirst",
+    "Priority",
+    "Shedding",
+    "ShortestFirst",
     "Static",
+    "StepTarget",
 ]

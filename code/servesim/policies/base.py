@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -63,6 +64,19 @@ def at_least(least: int, **options: int | None) -> None:
     InputError
     """
     whole_from(least, **{name: value for name, value in options.items() if value is not None})
+
+
+def number_from(least: float, **options: float) -> None:
+    """Check that options are finite numbers from `least` up.
+
+    Raises
+    ------
+    InputError
+        Naming the option and its value.
+    """
+    for name, value in options.items():
+        if type(value) not in (int, float) or not least <= value < math.inf:
+            raise InputError(f"{name} must be a number, {least:g} or more, not {brief(value)}")
 
 
 def share(**options: float) -> None:

@@ -1,0 +1,63 @@
+"""Fairness between tenants: whoever was served least is next."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..plan import Plan, View
+from ..request import Progress
+from .base import number_from
+from .vllm import VLLM
+
+
+@dataclass(repr=False)
+class Fair(VLLM):
+    """vLLM's scheduler, but the next to be admitted comes from the tenant served least so far.
+
+    A virtual token counter per tenant (Sheng et al., OSDI 2024): prompt tokens count when a
+    request is first admitted, output tokens as they come. Who comes back after a pause starts
+    level with the least served of those present: idle time cannot be saved up.
+
+    Parameters
+    ----------
+    output_weight : float
+        What an output token counts, if a prompt token counts 1.
+
+    The others are those of `VLLM`.
+    """
+
+    output_weight: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number_from(0, output_weight=self.output_weight)
+        self.served: defaultdict[str, float] = defaultdict(float)
+        self._step, self._decoding, self._here = 0, list[str](), set[str]()
+
+    def plan(self, view: View) -> Plan:
+        """Count what was served since the last plan, then go on as vLLM does."""
+        steps, self._step = view.step - self._step, view.step
+        for tenant in self._decoding:
+            self.served[tenant] += self.output_weight * steps
+        here = {r.tenant for r in (*view.running, *view.waiting)}
+        floor = min((self.served[t] for t in here & self._here), default=0.0)
+        self.served |= {t: max(self.served[t], floor) for t in here - self._here}
+        plan = super().plan(view)
+        joining, gone = dict(plan.scheduled), set(plan.preempted)
+        for r in view.waiting:
+            self.served[r.tenant] += r.prompt_len if r.id in joining and not r.preemptions else 0
+        self._decoding = [r.tenant for r in view.running if r.decoding and r.id not in gone]
+        self._here = here
+        plan.repeatable &= not view.waiting  # the counters move, and with them the order
+        return plan
+
+    def in_order(self, waiting: Iterable[Progress]) -> Iterator[Progress]:
+        """Yield the oldest request of the tenant served least, again and again."""
+        queue, served = list(waiting), self.served.copy()
+        while queue:
+            r = min(queue, key=lambda r: (served[r.tenant], r.arrival_ns, r.id))
+            yield r  # who asks for the next one has admitted this one
+            queue.remove(r)
+            served[r.tenant] += r.prompt_len

@@ -1,0 +1,51 @@
+"""Load shedding: rather turn some away than let everybody wait too long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..plan import Plan, View
+from ..request import NS_PER_S, Progress
+from .base import number_from
+from .vllm import VLLM
+
+
+@dataclass(repr=False)
+class Shedding(VLLM):
+    """vLLM's scheduler, but who has waited too long for a place is turned away.
+
+    A request that can no longer meet its limit on TTFT would take the time of one that can.
+
+    Parameters
+    ----------
+    patience_s : float
+        How long a request may wait before its first token, in seconds.
+
+    The others are those of `VLLM`.
+    """
+
+    patience_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number_from(0, patience_s=self.patience_s)
+
+    def plan(self, view: View) -> Plan:
+        """Turn away who is late, and go on with the others as vLLM does."""
+        self._too_early_ns = view.clock_ns - round(self.patience_s * NS_PER_S)
+        plan = super().plan(view)
+        plan.rejected = [r.id for r in view.waiting if self.late(r)]
+        plan.reasons |= {rid: f"r{rid} is turned away: it is late" for rid in plan.rejected}
+        if plan.queue is not None:
+            plan.queue = [rid for rid in plan.queue if rid not in plan.rejected]
+        plan.repeatable &= not view.waiting  # they get late while others decode
+        return plan
+
+    def late(self, r: Progress) -> bool:
+        """Tell whether a request has waited too long; not once it has begun to answer."""
+        return r.arrival_ns < self._too_early_ns and not r.produced
+
+    def in_order(self, waiting: Iterable[Progress]) -> Iterable[Progress]:
+        """Return the queue without those who are late."""
+        return super().in_order([r for r in waiting if not self.late(r)])
