@@ -20,7 +20,7 @@ class Policy:
 
         queue = sorted(view.waiting, key=turn)
         free = self.slots - len(view.running)
-        if not any(r.priority == 0 for r in view.waiting):
+        if self.slots > 1 and not any(r.priority == 0 for r in view.waiting):
             free -= 1
         batch = list(view.running) + queue[: max(0, free)]
         return Plan([(r.id, r.missing) for r in batch])

@@ -1,0 +1,34 @@
+# loses: target
+"""A fixed budget of 2048 tokens."""
+
+from servesim import Plan
+
+
+class Policy:
+    """A fixed budget."""
+
+    def __init__(self, target_ms):
+        self.target = target_ms * 1_000_000
+        self.began = self.tokens = 0
+
+    def plan(self, view):
+        """Return the next step's plan: (id, tokens) pairs for those who run."""
+        if view.running:  # otherwise the server may have stood idle in between
+            self.learn(view.clock_ns - self.began)
+        decodes = [r for r in view.running if r.decoding]
+        prompts = [r for r in view.running if not r.decoding] + list(view.waiting)
+        budget = 2048
+        if not decodes:
+            budget = sum(r.missing for r in prompts)  # nobody's gap grows
+        plan = Plan([(r.id, 1) for r in decodes])
+        left = budget
+        for r in prompts:
+            if left:
+                plan.scheduled.append((r.id, min(left, r.missing)))
+                left -= min(left, r.missing)
+        self.began, self.tokens = view.clock_ns, budget - left
+        return plan
+
+    def learn(self, took):
+        """Learn nothing."""
+        del took
