@@ -1,6 +1,6 @@
 """Assignments and their grader: ``python -m servesim.grade``.
 
-An **assignment** is five things:
+An **assignment** is:
 
 ``code/servesim/grade/assignments/NAME.py``
     Defines ``ASSIGNMENT``, an `Assignment`: rules with points, and the public cases. Its name
@@ -15,6 +15,8 @@ An **assignment** is five things:
     It scores 0, and its error says what is missing.
 ``instructor/NAME/wrong/*.py``
     Wrong solutions. The first line of each says what it loses: ``# loses: RULE[, RULE]``.
+``instructor/NAME/right/*.py``
+    Other correct solutions, unlike the reference. Each scores full: the rules must be fair.
 ``instructor/NAME/hidden.py`` and ``instructor/NAME/seed.txt``
     ``cases(seed) -> list[Case]``: hidden cases, made from the secret seed. A case called
     ``"busy#1"`` is judged by the rules of the public case ``"busy"``.

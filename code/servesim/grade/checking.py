@@ -86,7 +86,7 @@ def first_answer(judge: Judge, file: str | Path) -> tuple[Score, Maker | None]:
     except Refused as reason:
         return refused(judge.assignment, str(reason)), None
     make = maker(text, str(file), name)
-    score = judge.score(make)
+    score = judge.score(make, text)
     return score, None if score.refused else make
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..engine import Engine, SupportsPlan
 from ..errors import PlanError, PolicyError, said, students_place, without_frames_above
 from ..plan import Plan, View
-from .assignment import Assignment, Case, Failure, Invariant, Performance, Rule, Run
+from .assignment import Assignment, Case, Failure, FileRule, Invariant, Performance, Rule, Run
 from .load import NoClassError, load
 from .source import Refused
 
@@ -24,7 +24,7 @@ class Mark:
 
     Attributes
     ----------
-    rule : Invariant or Performance
+    rule : Invariant, Performance or FileRule
     points : float
     failure : Failure or None
         Where it was broken; None if it was not, and for a performance rule.
@@ -104,15 +104,15 @@ class Judge:
         self.runs = 0
         self._references: dict[str, Run] = {}
 
-    def score(self, make: Maker) -> Score:
-        """Run every case and judge every rule."""
+    def score(self, make: Maker, text: str = "") -> Score:
+        """Run every case and judge every rule; `text` is the student's file."""
         before, runs = self.runs, []
         try:
             for case in self.cases:
                 runs.append(self.run(case, make))
         except Refused as reason:
             return refused(self.assignment, str(reason))
-        marks = tuple(self.mark(rule, runs) for rule in self.assignment.rules)
+        marks = tuple(self.mark(rule, runs, text) for rule in self.assignment.rules)
         return Score(self.assignment, marks, runs=self.runs - before)
 
     def run(self, case: Case, make: Maker) -> Run:
@@ -132,8 +132,12 @@ class Judge:
             self._references[case.name] = self.run(case, self.assignment.reference)
         return self._references[case.name]
 
-    def mark(self, rule: Rule, runs: Iterable[Run]) -> Mark:
-        """Judge one rule by the runs of its cases."""
+    def mark(self, rule: Rule, runs: Iterable[Run], text: str = "") -> Mark:
+        """Judge one rule by the runs of its cases, or by the file's text."""
+        if isinstance(rule, FileRule):
+            self.runs += rule.runs
+            wrong = rule.check(text)
+            return Mark(rule, 0.0 if wrong else float(rule.points), wrong)
         runs = [run for run in runs if rule in self.assignment.rules_of(run.case)]
         if isinstance(rule, Invariant):
             failures = (self.failure(rule, run) for run in runs)

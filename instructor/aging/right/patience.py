@@ -14,7 +14,7 @@ class Policy:
         second = 1_000_000_000
 
         def turn(r):
-            """The overdue first."""
+            """Put the overdue first."""
             overdue = view.clock_ns - r.arrival_ns >= 2 * second
             return (0, 0, r.arrival_ns) if overdue else (1, r.priority, r.arrival_ns)
 

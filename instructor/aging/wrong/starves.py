@@ -12,10 +12,9 @@ class Policy:
 
     def plan(self, view):
         """Return the next step's plan: (id, tokens) pairs for those who run."""
-        second = 1_000_000_000
 
         def turn(r):
-            """By urgency."""
+            """Go by urgency."""
             return (r.priority, r.arrival_ns)
 
         queue = sorted(view.waiting, key=turn)

@@ -38,4 +38,4 @@ class Policy:
             if self.sum > self.target * self.steps:
                 self.budget = max(16, self.budget * 3 // 4)
             else:
-                self.budget += 32
+                self.budget += 256

@@ -31,6 +31,6 @@ class Policy:
         return plan
 
     def learn(self, took):
-        """Add a little after every full step, however long it took."""
+        """Add after every full step, however long it took."""
         if self.full:
-            self.budget += 32
+            self.budget += 256

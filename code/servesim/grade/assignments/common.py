@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from ...cost import Affine
 from ...metrics import Result
 from ...request import NS_PER_MS, Request
 from ...trace import StepRecord
@@ -81,6 +82,7 @@ def makespan_ms(result: Result) -> float:
 
 def makespan_bound_ms(case: Case) -> float:
     """Return a makespan that no policy beats."""
+    assert isinstance(case.cost, Affine)
     return case.cost.lower_bound(case.requests, case.kv) / NS_PER_MS
 
 
@@ -99,9 +101,11 @@ def at_most_slots(run: Run) -> Failure | None:
 
 def nobody_thrown_out(run: Run) -> Failure | None:
     """Check that nobody is preempted."""
-    for step in run.steps:
-        for rid in step.preempted:
-            return run.fail("it is thrown out of the batch, and its work is lost", step.index, rid)
+    for moment in moments(run):
+        for rid in moment.step.preempted:
+            tokens = moment.computed.get(rid, 0)
+            detail = f"it is thrown out, and {tokens} tokens have to be computed again"
+            return run.fail(detail, moment.step.index, rid)
     return None
 
 

@@ -32,8 +32,7 @@ def requests(n: int, rate: float, seed: int) -> tuple[Request, ...]:
     rng = random.Random(seed)
     drawn = workload.poisson(n=n, rate=rate, prompt=(50, 800), output=(30, 120), seed=seed)
     return tuple(
-        replace(r, prompt_len=rng.randint(1500, 4000)) if rng.random() < 1 / 7 else r
-        for r in drawn
+        replace(r, prompt_len=rng.randint(1500, 4000)) if rng.random() < 1 / 7 else r for r in drawn
     )
 
 

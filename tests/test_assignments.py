@@ -1,0 +1,165 @@
+"""Every assignment: who scores what, and what a student is told."""
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from servesim.grade import NAMES, Case, FileRule, Invariant, find
+from servesim.grade.checking import check, counterexample, first_answer
+from servesim.grade.judge import Judge, Maker, Score
+from servesim.grade.load import load
+
+ROOT = Path(__file__).resolve().parent.parent
+INSTRUCTOR = ROOT / "instructor"
+GRADED = [name for name in NAMES if name != "warmup"]  # a sample, and smaller than it should be
+SEEDS = range(4)
+
+
+def files(*kinds: str) -> list[tuple[str, Path]]:
+    return [
+        (name, path)
+        for name in GRADED
+        for kind in kinds
+        for path in sorted((INSTRUCTOR / name).glob(kind))
+    ]
+
+
+def named(value: object) -> str:
+    return value.relative_to(INSTRUCTOR).as_posix() if isinstance(value, Path) else str(value)
+
+
+def hidden(name: str, seed: int) -> list[Case]:
+    path = INSTRUCTOR / name / "hidden.py"
+    space: dict[str, object] = {}
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    return space["cases"](seed)  # type: ignore[operator]
+
+
+@functools.cache
+def scored(file: Path, name: str) -> tuple[Judge, Score, Maker | None]:
+    judge = Judge(find(name))
+    return judge, *first_answer(judge, file)
+
+
+def lost(file: Path, name: str) -> dict[str, float]:
+    _, score, _ = scored(file, name)
+    assert not score.refused, score.refused
+    return {m.rule.name: m.rule.points - m.points for m in score.marks if not m.full}
+
+
+def written(path: Path) -> list[str]:
+    """Return the lines of a solution that a student has to write."""
+    parts = re.findall(r"# BEGIN SOLUTION\n(.*?)# END SOLUTION", path.read_text(), re.DOTALL)
+    lines = "".join(parts).splitlines()
+    return [line for line in lines if line.strip() and "# STARTER" not in line]
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_the_points_add_up_to_100_and_the_solution_is_short(name):
+    assignment = find(name)
+    assert assignment.points == 100
+    assert assignment.runs <= 10
+    assert 0 < len(written(INSTRUCTOR / name / "solution.py")) <= 40
+    assert len(list((INSTRUCTOR / name / "wrong").glob("*.py"))) >= 8
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_the_starter_scores_nothing_and_says_what_is_missing(name):
+    path = ROOT / "assignments" / name / "policy.py"
+    score, _ = first_answer(Judge(find(name)), path)
+    assert score.points == 0
+    assert not score.refused
+    assert all(mark.failure or mark.note for mark in score.marks)
+    assert score.hint
+
+
+@pytest.mark.parametrize(("name", "file"), files("solution.py", "right/*.py"), ids=named)
+def test_correct_solutions_score_full(name, file):
+    assert lost(file, name) == {}
+
+
+@pytest.mark.parametrize(("name", "file"), files("solution.py", "right/*.py"), ids=named)
+def test_correct_solutions_score_full_on_hidden_cases(name, file):
+    for seed in SEEDS:
+        judge = Judge(find(name), hidden(name, seed))
+        score, _ = first_answer(judge, file)
+        assert score.points == pytest.approx(judged(judge)), (seed, score)
+
+
+def judged(judge: Judge) -> float:
+    """Return the points of the rules that some case of these is judged by."""
+    of_cases = {rule.name for case in judge.cases for rule in judge.assignment.rules_of(case)}
+    rules = judge.assignment.rules
+    return sum(r.points for r in rules if r.name in of_cases or isinstance(r, FileRule))
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_every_correct_solution_has_an_alternative_that_is_another(name):
+    others = list((INSTRUCTOR / name / "right").glob("*.py"))
+    assert others
+    trees = {
+        ast.dump(ast.parse(p.read_text())) for p in [*others, INSTRUCTOR / name / "solution.py"]
+    }
+    assert len(trees) == len(others) + 1
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_hidden_cases_depend_on_the_seed_alone(name):
+    assert hidden(name, 1) == hidden(name, 1)
+    assert hidden(name, 1) != hidden(name, 2)
+    known = {case.name for case in find(name).cases}
+    assert {case.family for case in hidden(name, 1)} <= known
+
+
+@pytest.mark.parametrize(("name", "file"), files("wrong/*.py"), ids=named)
+def test_wrong_solutions_lose_what_they_break_and_nothing_else(name, file):
+    first = file.read_text().splitlines()[0]
+    told = set(re.fullmatch(r"# loses: (.*)", first)[1].split(", "))
+    gone = lost(file, name)
+    assert set(gone) == told
+    for rule in find(name).rules:
+        if isinstance(rule, Invariant | FileRule) and rule.name in told:
+            assert gone[rule.name] == rule.points
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_every_rule_is_broken_by_a_wrong_solution(name):
+    broken: set[str] = set()
+    for path in (INSTRUCTOR / name / "wrong").glob("*.py"):
+        broken |= set(path.read_text().splitlines()[0].removeprefix("# loses: ").split(", "))
+    assert broken == {rule.name for rule in find(name).rules}
+
+
+@pytest.mark.parametrize(("name", "file"), files("wrong/*.py"), ids=named)
+def test_a_counterexample_is_small_and_names_the_place(name, file):
+    judge, score, make = scored(file, name)
+    assert make is not None
+    failed = next((m for m in score.marks if not m.full and isinstance(m.rule, Invariant)), None)
+    if failed is None:
+        pytest.skip("it breaks no invariant")
+    example = counterexample(judge, score, make)
+    assert example is not None
+    assert len(example.shrunk.case.requests) <= 5
+    assert example.shrunk.failure.step is not None
+    assert example.shrunk.failure.request is not None
+    assert re.search(r"\d", example.shrunk.failure.detail)
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_handing_in_a_shipped_policy_scores_nothing(name, tmp_path):
+    kind = find(name).class_name
+    file = tmp_path / "policy.py"
+    file.write_text(f"from servesim.policies import VLLM\n\n\nclass {kind}(VLLM):\n    pass\n")
+    report = check(file, name)
+    assert report.score.points == 0
+    assert "shipped policy" in report.score.refused
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_the_starter_loads_and_has_a_docstring(name):
+    path = ROOT / "assignments" / name / "policy.py"
+    load(path.read_text(), str(path), find(name).class_name)
+    assert ast.get_docstring(ast.parse(path.read_text()))
