@@ -63,7 +63,7 @@ strict: $(DEV) $(VENDOR) $(SOURCES)  ## build every page anew; a warning is an e
 	$(BUILD) --all .
 
 pages: $(DEV) $(AXE) $(LITE)  ## test the built pages in a browser, where there is one
-	$(PY) -m pytest -q -n 2 tests/test_browser.py --site _build/html
+	$(PY) -m pytest -q -n 2 tests/test_browser.py tests/test_lite_text.py --site _build/html
 
 pdf: $(READER) _build/computed.stamp  ## print the book into _build/pdf (LaTeX; it says what to install)
 	@$(PY) tools/pdf.py
@@ -134,6 +134,6 @@ _build/looks.stamp: $(LOOKS)
 	@.venv/lite/bin/python -m pip $(INSTALL) -r tools/lite.lock
 	@touch $@
 
-$(LITE): .venv/lite.stamp tools/lite.py _build/wheel.stamp $(shell find chapters -name '*.md')
+$(LITE): .venv/lite.stamp tools/lite.py tools/lite_text.py _build/wheel.stamp $(shell find chapters -type f)
 	@$(PY) tools/lite.py .venv/lite/bin/jupyter _vendor/pyodide _build/html
 	@touch $@

@@ -1,4 +1,4 @@
-"""Build JupyterLite beside the book: every chapter as a notebook that runs in the browser.
+"""Build JupyterLite beside the built book: every chapter as a notebook that runs in the browser.
 
 ``python tools/lite.py JUPYTER PYODIDE SITE`` builds `SITE/lite` with the program JUPYTER of an
 environment of its own (`make lite`; jupytext must not be there). PYODIDE is the folder with
@@ -24,6 +24,7 @@ import jupytext
 import nbformat
 
 import golden  # beside this file
+import lite_text
 import own_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -137,24 +138,43 @@ def lock(pyodide: Path, wheels: Path) -> dict[str, Any]:
     return {**whole, "packages": packages}
 
 
-def notebooks(folder: Path) -> None:
-    """Write the chapters that run, and their data, as a reader of the site finds them."""
+# The first cell of each chapter: where its reader is.
+HERE = """\
+*{page} as a notebook that runs in your browser. Change what you like: it stays here, in this
+browser. {own} tells how to get a chapter or your policy back, or out.*
+"""
+
+
+def notebooks(folder: Path, site: Path) -> None:
+    """Write the chapters that run, and what they read, as a reader of the site finds them."""
+    of = lite_text.read_book(site, ROOT / "chapters")
     for path in sorted((ROOT / "chapters").rglob("*.md")):
         if golden.is_notebook(path):
-            notebook = jupytext.read(path, fmt=golden.MYST)
+            notebook, book = jupytext.read(path, fmt=golden.MYST), of(path)
             notebook.metadata["kernelspec"] = {
                 "name": "python",
                 "display_name": "Python (in this browser)",
                 "language": "python",
             }
+            name = path.relative_to(ROOT).with_suffix("")
+            page = lite_text.link(f"{name.as_posix()}.html", "This page of the book")
+            own = lite_text.role(book, "ref", "sec-your-policy")
+            try:
+                cells = lite_text.adapt(notebook.cells, book)
+            except lite_text.NotInTheBookError as problem:
+                sys.exit(f"{name}.md: {problem}")
+            notebook.cells = [
+                nbformat.v4.new_markdown_cell(HERE.format(page=page, own=own)),
+                *cells,
+            ]
             for number, cell in enumerate(notebook.cells):
                 cell["id"] = f"cell-{number}"  # not at random: the same tree, the same site
-            target = folder / path.relative_to(ROOT).with_suffix(".ipynb")
+            target = folder / name.with_suffix(".ipynb")
             target.parent.mkdir(parents=True, exist_ok=True)
             nbformat.write(notebook, target)
-    data = ROOT / "chapters" / "data"
-    if data.is_dir():
-        shutil.copytree(data, folder / "chapters" / "data", dirs_exist_ok=True)
+    for name in ("data", "policies"):
+        source, target = ROOT / "chapters" / name, folder / "chapters" / name
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def settings() -> dict[str, Any]:
@@ -200,7 +220,7 @@ def main(jupyter: Path, pyodide: Path, site: Path) -> None:
     fetch(jupyter, wheels)
     with tempfile.TemporaryDirectory() as folder:
         contents, start = Path(folder, "contents"), Path(folder, "start")
-        notebooks(contents)
+        notebooks(contents, site)
         start.mkdir()
         (start / "jupyter-lite.json").write_text(json.dumps(settings()), encoding="utf-8")
         shutil.rmtree(lite, ignore_errors=True)

@@ -7,7 +7,10 @@ goes on without them.
 from __future__ import annotations
 
 import inspect
+import itertools
+import subprocess
 import textwrap
+from pathlib import Path
 
 from .compare import html_table, text_table
 from .errors import InputError
@@ -107,3 +110,56 @@ def source(thing: object, first: str = "", last: str = "") -> Source:
     shown = lines[start : stop + 1 if last else None]
     name = f"{thing.__module__}.{thing.__qualname__}"  # type: ignore[attr-defined]
     return Source(f"# {name}\n" + textwrap.dedent("\n".join(shown)))
+
+
+def reset(file: str | Path) -> None:
+    """Bring a file of the book back as the book ships it, and keep what was there beside it.
+
+    JupyterLite serves the book's copy again as soon as the reader's has another name. Elsewhere
+    it is the one of the repository's last commit.
+
+    Parameters
+    ----------
+    file : str or Path
+        Such as ``"policies/my_policy.py"``.
+
+    Raises
+    ------
+    InputError
+        If the book has no such file. Then everything stays as it is.
+    """
+    path = Path(file)
+    if path.is_dir():
+        raise InputError(f"reset: {path} is a folder; name one file")
+    names = (path.with_stem(f"{path.stem}_{n}") for n in itertools.count(1))
+    kept = next(name for name in names if not name.exists())
+    mine = path.read_bytes() if path.exists() else None
+    if mine is not None:
+        path.rename(kept)
+    try:
+        if not path.exists():
+            path.write_bytes(_committed(path))
+    except InputError:
+        if mine is not None:
+            kept.rename(path)
+        raise
+    if mine is None:
+        print(f"{path} is back.")
+    elif path.read_bytes() == mine:
+        kept.unlink()
+        print(f"{path} already is as the book ships it.")
+    else:
+        print(f"{path} is as the book ships it. Yours is kept as {kept}.")
+
+
+def _committed(path: Path) -> bytes:
+    try:
+        told = subprocess.run(
+            ["git", "show", f"HEAD:./{path.name}"], cwd=path.parent, capture_output=True, check=True
+        )
+    except (OSError, subprocess.SubprocessError):  # no folder, no git, or not in the commit
+        raise InputError(
+            f"reset: the book has no file {path} that could be brought back here; "
+            f"check the name, or fetch it from the book's repository"
+        ) from None
+    return told.stdout
