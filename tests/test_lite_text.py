@@ -174,9 +174,8 @@ def test_no_markup_is_left_in_any_chapter(pytestconfig: pytest.Config) -> None:
             if cell.cell_type == "markdown":
                 text = re.sub(r"(?ms)^(```|~~~)(?!\{).*?^\1$|``[^`].*?``", "", cell.source)
                 assert not re.findall(r"\{[\w:-]+\}`", text), path.name
-                assert set(re.findall(r"\{([\w:-]+)\}", re.sub(r"\$.*?\$", "", text))) <= {
-                    "admonition"
-                }, path.name
+                directives = re.findall(r"(?m)^(?:`{3,}|:{3,})\{([\w:-]+)\}", text)
+                assert set(directives) <= {"admonition"}, path.name
                 for page, anchor in re.findall(r'href="../../([^"#]+)#?([^"]*)"', text):
                     built = (site / page).read_text(encoding="utf-8")
                     assert not anchor or f'id="{anchor}"' in built, f"{path.name}: {page}#{anchor}"
