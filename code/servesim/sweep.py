@@ -146,7 +146,7 @@ def sweep(
         notes = None if out is None else stack.enter_context(_Notes(Path(out), made_with, fresh))
         rows = dict(notes.rows) if notes else {}
         bar = stack.enter_context(Bar(len(points), "sweep", "run", done=len(rows)))
-        pool = executor or stack.enter_context(_Processes(jobs))
+        pool = executor or stack.enter_context(Processes(jobs))
         todo = [point for point in points if point not in rows]
         with closing(_rows(pool, todo, made_with, jobs, len(todo) if executor else jobs)) as run:
             for point, row, sure in run:
@@ -256,7 +256,7 @@ def fingerprint(point: Point) -> str:
     That is the simulator's source (but for `SHOWING`), and the files that the policy and the
     workload name (but not what these files import in turn).
     """
-    digest = hashlib.sha256(_simulator())
+    digest = hashlib.sha256(simulator_digest())
     for file in filter(None, (spec.file_in(point.policy), spec.file_in(point.workload))):
         try:
             digest.update(hashlib.sha256(file.read_bytes()).digest())
@@ -266,7 +266,8 @@ def fingerprint(point: Point) -> str:
 
 
 @functools.cache
-def _simulator() -> bytes:
+def simulator_digest() -> bytes:
+    """Return a digest of the simulator's source, but for `SHOWING`."""
     sources = (p for p in Path(__file__).parent.rglob("*.py") if p.stem not in SHOWING)
     return b"".join(hashlib.sha256(p.read_bytes()).digest() for p in sorted(sources))
 
@@ -333,7 +334,7 @@ def _outcome(future: Future[Row]) -> Row | Exception:
         return error
 
 
-class _Processes(Executor):
+class Processes(Executor):
     """A pool of processes that is mended when one of them dies, and that leaves none behind.
 
     Each process holds one end of a pipe and ends when the other end is closed: by us when the

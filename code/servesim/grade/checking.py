@@ -74,7 +74,8 @@ def check(file: str | Path, assignment: str | Assignment) -> Report:
 def where(score: Score) -> str:
     """Say where the policy ran, and how much that took."""
     place = "this page" if sys.platform == "emscripten" else "this process"
-    return f"public tests, {score.runs} simulated runs; the policy runs in {place}, and is not kept apart"
+    runs = f"public tests, {score.runs} simulated runs"
+    return f"{runs}; the policy runs in {place}, and is not kept apart"
 
 
 def first_answer(judge: Judge, file: str | Path) -> tuple[Score, Maker | None]:

@@ -78,6 +78,27 @@ class Score:
         return next((mark.rule.hint for mark in self.marks if not mark.full), "")
 
 
+class StudentError(Exception):
+    """An exception of a student's own code in another process, as it was told.
+
+    Attributes
+    ----------
+    said : str
+        Its type and text.
+    place : str
+        `` at FILE, line N``.
+    trace : str
+        The student's traceback.
+    request : int or None
+        The request that the code was looking at.
+    """
+
+    def __init__(self, said: str, place: str, trace: str, request: int | None) -> None:
+        super().__init__(said)
+        self.said, self.place = str(said), str(place)
+        self.trace, self.request = str(trace), request
+
+
 def refused(assignment: Assignment, reason: str) -> Score:
     """Return the score of a submission that is not judged."""
     return Score(assignment, tuple(Mark(rule, 0.0) for rule in assignment.rules), reason)
@@ -105,7 +126,15 @@ class Judge:
         self._references: dict[str, Run] = {}
 
     def score(self, make: Maker, text: str = "") -> Score:
-        """Run every case and judge every rule; `text` is the student's file."""
+        """Run every case and judge every rule.
+
+        Parameters
+        ----------
+        make : callable
+            Builds the policy for a case.
+        text : str
+            The file that was handed in.
+        """
         before, runs = self.runs, []
         try:
             for case in self.cases:
@@ -133,15 +162,15 @@ class Judge:
         return self._references[case.name]
 
     def mark(self, rule: Rule, runs: Iterable[Run], text: str = "") -> Mark:
-        """Judge one rule by the runs of its cases, or by the file's text."""
+        """Judge one rule, by the runs of its cases or by the file's text."""
         if isinstance(rule, FileRule):
             self.runs += rule.runs
-            wrong = rule.check(text)
-            return Mark(rule, 0.0 if wrong else float(rule.points), wrong)
+            failure = rule.check(text)
+            return Mark(rule, 0.0 if failure else float(rule.points), failure)
         runs = [run for run in runs if rule in self.assignment.rules_of(run.case)]
         if isinstance(rule, Invariant):
-            failures = (self.failure(rule, run) for run in runs)
-            failure = next((f for f in failures if f is not None), None)
+            found = (self.failure(rule, run) for run in runs)
+            failure = next((f for f in found if f is not None), None)
             return Mark(rule, 0.0 if failure or not runs else float(rule.points), failure)
         shares = [self._share(rule, run) for run in runs]
         share = sum(share for share, _ in shares) / len(shares) if shares else 0.0
@@ -201,11 +230,12 @@ def _go(engine: Engine, case: Case) -> Failure | None:
     try:
         result = engine.run()
     except PlanError as error:
-        detail = f"rule '{error.rule}' of the engine: {error.detail}"
-        return Failure(case.name, detail, error.step, error.request, error.rule)
+        return _broken(case, error)
     except PolicyError as error:
         if isinstance(error.__cause__, Refused):
             raise error.__cause__ from None
+        if isinstance(error.__cause__, PlanError):  # told by the child
+            return _broken(case, error.__cause__)
         return _raised(case, error)
     if result.outcome == "max_steps":
         detail = f"the run is not over after {case.max_steps} steps"
@@ -213,10 +243,19 @@ def _go(engine: Engine, case: Case) -> Failure | None:
     return None
 
 
+def _broken(case: Case, error: PlanError) -> Failure:
+    detail = f"the engine refuses the plan, rule '{error.rule}': {error.detail}"
+    return Failure(case.name, detail, error.step, error.request, error.rule)
+
+
 def _raised(case: Case, error: PolicyError) -> Failure:
     """Return the failure of a case in which the student's own code failed."""
     cause = error.__cause__
     assert cause is not None
+    if isinstance(cause, StudentError):
+        detail = f"{error.method} raised {cause.said}{cause.place}"
+        where = (error.step, cause.request)
+        return Failure(case.name, detail, *where, "exception", cause.trace)
     detail = f"{error.method} raised {said(cause)}{students_place(cause)}"
     trace = "\n".join(error.lines()[:-2])
     return Failure(case.name, detail, error.step, error.request, "exception", trace)
