@@ -351,6 +351,7 @@ class Processes(Executor):
         return ProcessPoolExecutor(self._jobs, self._context, _end_with, (self._theirs,))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a function in one of the processes; a broken pool is replaced first."""
         before = None
         if hasattr(signal, "pthread_sigmask"):  # a process is born as deaf as its parent
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
