@@ -10,7 +10,7 @@ import importlib
 from ...errors import InputError
 from ..assignment import Assignment
 
-NAMES = ("warmup", "aging", "token-budget")
+NAMES = ("warmup", "aging", "token-budget", "preemption")
 """Names on the command line; a ``-`` in one is a ``_`` in its module's name."""
 
 

@@ -1,0 +1,33 @@
+"""Throws out whoever loses the least work, but never the oldest."""
+
+from servesim import Plan
+
+
+class Policy:
+    """First come, first served; whoever loses the least work goes."""
+
+    def plan(self, view):
+        """Return the next step's plan: who computes, and whom to throw out."""
+        batch, free, thrown_out = list(view.running), view.free_blocks, []
+
+        def age(r):
+            return r.arrival_ns, r.id
+
+        def need(r):
+            return view.blocks_needed(r, r.missing)
+
+        while sum(need(r) for r in batch) > free:
+            oldest = min(batch, key=age)
+            others = [r for r in batch if r is not oldest]
+            victim = min(others or batch, key=lambda r: (r.preemptions, r.computed))
+            batch.remove(victim)
+            thrown_out.append(victim.id)
+            free += victim.blocks
+        free -= sum(need(r) for r in batch)
+        for r in sorted(view.waiting, key=age):
+            spare = len(batch)  # a block for everyone who runs
+            if thrown_out or need(r) + spare > free:
+                break
+            free -= need(r)
+            batch.append(r)
+        return Plan([(r.id, r.missing) for r in batch], preempted=thrown_out)
