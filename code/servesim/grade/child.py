@@ -7,6 +7,7 @@ answers is a plan like any other, which the parent checks.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -108,6 +109,9 @@ class Servant:
             told = {"raised": self._raised(error), "loaded": self.policy is not None}
         finally:
             self.watchman.awake = False
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):  # it may have been closed or replaced
+                    stream.flush()
         if self.watchman.offence:
             return {"refused": self.watchman.offence}
         return told

@@ -85,8 +85,8 @@ class Limits:
         Bytes of one plan.
     """
 
-    plan_s: float = 10.0
-    load_s: float = 15.0
+    plan_s: float = 5.0
+    load_s: float = 10.0
     total_s: float = 120.0
     memory: int = 512 * MIB
     output: int = MIB
@@ -121,12 +121,16 @@ class Child:
         What the policy printed.
     calls : int
         Plans asked for.
+    slow : bool
+        Whether it was ended because its time was over.
     """
 
     def __init__(
         self, text: str, file: str, class_name: str, isolation: Isolation, limits: Limits
     ) -> None:
         self.limits, self.output, self.calls = limits, b"", 0
+        self.slow = False
+        self._answers = 0
         self._left = limits.total_s
         self._replies = b""
         self._token = f"{os.getpid()}-{time.monotonic_ns()}"
@@ -238,6 +242,7 @@ class Child:
         while b"\n" not in self._replies:
             left = deadline - time.monotonic()
             if left <= 0:
+                self.slow = True
                 self.kill()
                 raise Refused(f"{doing} took more than {allowed:.3g} s")
             readable, writable, _ = select.select(listened, [stdin] if data else [], [], left)
@@ -261,11 +266,23 @@ class Child:
                 self._replies += piece
                 if not piece:
                     raise Refused(self._ended(doing))
-                if len(self._replies) > self.limits.answer:
+                self._answers += len(piece)
+                most = self.limits.answer
+                if len(self._replies) > most or self._answers > ALL_ANSWERS * most:
                     self.kill()
-                    raise Refused(f"{doing} gave an answer of more than {self.limits.answer} bytes")
+                    raise Refused(f"{doing} gave an answer of more than {most} bytes")
         line, _, self._replies = self._replies.partition(b"\n")
         return line
+
+    def listen(self) -> None:
+        """Take in what has been printed since the last answer."""
+        stderr = self._process.stderr
+        with contextlib.suppress(OSError, ValueError):
+            while stderr is not None and len(self.output) <= self.limits.output:
+                piece = os.read(stderr.fileno(), 65536)  # raises when there is nothing
+                if not piece:
+                    return
+                self.output += piece
 
     def _ended(self, doing: str) -> str:
         """Say why the process is gone."""
@@ -297,6 +314,9 @@ class Child:
         self._process.wait()
         sweep_up(self._token)
 
+
+ALL_ANSWERS = 64
+"""All plans together may be so many times as long as one."""
 
 TOKEN = "SERVESIM_GRADE"
 """Variable in the environment by which a child's descendants are known."""

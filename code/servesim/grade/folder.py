@@ -1,0 +1,452 @@
+"""Grading a folder of submissions, side by side.
+
+Each file runs in a child process of a worker. What is done is kept beside the output, in
+``OUTPUT.done.jsonl``, by the digest of the file and of everything that judges it: the same command
+goes on where it was stopped, and grades again only what has changed.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+import io
+import itertools
+import json
+import os
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..output import Bar, check_writable, write_whole
+from ..sweep import Processes, simulator_digest
+from . import isolation, report
+from .assignment import Assignment, Case
+from .assignments import find
+from .hidden import folder_of, hidden_cases, seed_in
+from .judge import Judge, Score, refused
+from .process import Child, Limits
+from .roster import Entry, Submission, days_late, utc
+from .source import Refused, check, read
+
+TRIES = 3
+"""How often a file is tried whose worker dies, or which was too slow beside others."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """How to grade: what a worker needs to know besides the file.
+
+    Attributes
+    ----------
+    assignment : str
+    hidden : str or None
+        Folder of the hidden cases.
+    seed : int or None
+        In place of the one in ``seed.txt``.
+    unsafe : bool
+        Whether a process that is not sealed will do.
+    limits : Limits
+    """
+
+    assignment: str
+    hidden: str | None = None
+    seed: int | None = None
+    unsafe: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    def cases(self) -> tuple[Case, ...]:
+        """Return the public cases, and the hidden ones if there are any."""
+        chosen = find(self.assignment)
+        if self.hidden is None:
+            return chosen.cases
+        return (*chosen.cases, *hidden_cases(chosen, self.hidden, self.seed))
+
+    def digest(self) -> bytes:
+        """Return a digest of all that a mark depends on besides the file."""
+        known = hashlib.sha256(simulator_digest())
+        known.update(repr((self.assignment, asdict(self.limits))).encode())
+        if self.hidden is not None:
+            place = folder_of(self.hidden, find(self.assignment))
+            known.update((place / "hidden.py").read_bytes())
+            known.update(str(seed_in(place) if self.seed is None else self.seed).encode())
+        return known.digest()
+
+
+@dataclass(frozen=True)
+class Graded:
+    """What came of one file.
+
+    Attributes
+    ----------
+    points : dict of str to float
+        By rule.
+    refused : bool
+        Whether the file scores 0 as a whole.
+    reason : str
+        Why, or where the first rule was broken; empty if nothing was lost.
+    text : str
+        The whole report.
+    slow : bool
+        Whether time ran out, which may be the machine's fault.
+    """
+
+    points: dict[str, float]
+    refused: bool
+    reason: str
+    text: str
+    slow: bool = False
+
+
+def way(unsafe: bool) -> isolation.Isolation:
+    """Return how a policy is kept apart here.
+
+    Raises
+    ------
+    InputError
+        If it can be sealed by nothing, and that was not accepted.
+    """
+    best = isolation.best()
+    if not best.sealed and not unsafe:
+        raise InputError(
+            "this machine seals no process (neither bwrap nor unshare works), so a policy could "
+            "use the network, read the hidden tests and write files; install bubblewrap, run in a "
+            "container of its own, or accept it with --unsafe"
+        )
+    return best
+
+
+@functools.cache
+def _judge(task: Task) -> Judge:
+    return Judge(find(task.assignment), task.cases())
+
+
+def score(text: str, name: str, judge: Judge, task: Task) -> tuple[Score, bytes, bool]:
+    """Score one file in a process of its own.
+
+    Returns
+    -------
+    Score
+    bytes
+        What the policy printed.
+    bool
+        Whether it was too slow.
+    """
+    assignment = judge.assignment
+    try:
+        check(text, assignment.class_name)
+        arguments = (text, name, assignment.class_name, way(task.unsafe), task.limits)
+        with Child(*arguments) as child:
+            marked = judge.score(child.build, text)
+            child.listen()
+            forged = forgery(child.output)
+            return (refused(assignment, forged) if forged else marked), child.output, child.slow
+    except Refused as reason:
+        return refused(assignment, str(reason)), b"", False
+
+
+def forgery(output: bytes) -> str:
+    """Say if a policy printed what looks like a result: it would fool no grader that parses."""
+    for line in output.splitlines():
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(said, dict) and said.keys() & {"score", "points", "plan", "tests", "refused"}:
+            shown = line.decode("utf-8", "replace")[:80]
+            return f"the policy prints a result of its own: {shown}"
+    return ""
+
+
+def grade_file(path: str, task: Task) -> Graded:
+    """Grade one file; a worker calls this."""
+    judge = _judge(task)
+    name = Path(path).name
+    slow = False
+    try:
+        marked, _, slow = score(read(path), name, judge, task)
+    except Refused as reason:
+        marked = refused(judge.assignment, str(reason))
+    except InputError:
+        raise
+    except Exception as error:  # a rule that fails on one file must not cost the others
+        reason_ = f"the grader itself failed on this file: {type(error).__name__}: {error}"
+        marked = refused(judge.assignment, reason_)
+    first = next((str(m.failure or m.note) for m in marked.marks if not m.full), "")
+    return Graded(
+        {mark.rule.name: mark.points for mark in marked.marks},
+        bool(marked.refused),
+        " ".join((marked.refused or first).split()),
+        report.score_text(marked, name, f"{len(judge.cases)} cases"),
+        slow,
+    )
+
+
+# -- the folder ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terms:
+    """When work was due, and what lateness costs.
+
+    Attributes
+    ----------
+    due : float or None
+        Seconds since 1970.
+    per_day : float
+        Percent of the points for each day begun.
+    """
+
+    due: float | None = None
+    per_day: float = 0.0
+
+
+def grade(
+    students: Sequence[Entry],
+    task: Task,
+    out: str | Path,
+    *,
+    terms: Terms = Terms(),
+    jobs: int | None = None,
+    fresh: bool = False,
+    feedback: str | Path | None = None,
+) -> list[dict[str, Any]]:
+    """Grade what students handed in, and write one row for each.
+
+    Parameters
+    ----------
+    students : sequence of Entry
+    task : Task
+    out : str or Path
+        The CSV; written whole at the end.
+    terms : Terms
+    jobs : int, optional
+        Processes; by default one for each core.
+    fresh : bool
+        Forget what was graded before.
+    feedback : str or Path, optional
+        A folder that gets one report for each student.
+
+    Returns
+    -------
+    list of dict
+        The rows.
+
+    Raises
+    ------
+    InputError
+    """
+    assignment, terms = find(task.assignment), terms or Terms()
+    task.cases()  # a mistake in them is told now
+    way(task.unsafe)
+    check_writable(out, "--out")
+    wanted = {s.counts.path: _key(s.counts, task.digest()) for s in students if s.counts}
+    jobs = min(jobs if jobs is not None else os.cpu_count() or 1, max(1, len(wanted)))
+    if jobs < 1:
+        raise InputError(f"--jobs must be 1 or more, not {jobs}")
+    with _Notes(Path(out), fresh) as notes:
+        todo = {key: path for path, key in wanted.items() if key not in notes.done}
+        done = len(wanted) - sum(key in todo for key in wanted.values())
+        with Bar(len(wanted), "grade", "file", done=done) as bar:
+            for key, graded in _side_by_side(todo, task, jobs):
+                notes.keep(key, graded)
+                bar.update()
+        rows = [_row(s, assignment, terms, notes.done, wanted) for s in students]
+        if feedback is not None:
+            _write_feedback(Path(feedback), students, notes.done, wanted)
+    write_whole(Path(out), as_csv(rows))
+    return rows
+
+
+def _key(submission: Submission, made_with: bytes) -> str:
+    try:
+        data = submission.path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{submission.path}: {error.strerror or error}") from None
+    return hashlib.sha256(made_with + submission.path.name.encode() + b"\0" + data).hexdigest()
+
+
+def _side_by_side(
+    todo: dict[str, Path], task: Task, jobs: int
+) -> Generator[tuple[str, Graded], None, None]:
+    """Yield what came of each file. Those that lost their worker, or were slow, go again alone."""
+    if not todo:
+        return
+    left, kept = dict(todo), {}
+    with Processes(min(jobs, len(todo))) as pool:
+        for attempt in range(TRIES):
+            again: dict[str, Path] = {}
+            for key, outcome in _as_they_finish(pool, left, task, 1 if attempt else jobs):
+                if isinstance(outcome, Exception):
+                    again[key] = left[key]
+                    kept[key] = outcome
+                elif outcome.slow and not attempt:
+                    again[key] = left[key]
+                else:
+                    yield key, outcome
+            left = again
+            if not left:
+                return
+    rules = [rule.name for rule in find(task.assignment).rules]
+    for key in left:
+        reason = f"the grader's worker died {TRIES} times on this file: {kept[key]}"
+        yield key, Graded(dict.fromkeys(rules, 0.0), True, reason, reason)
+
+
+def _as_they_finish(
+    pool: Processes, todo: dict[str, Path], task: Task, at_once: int
+) -> Generator[tuple[str, Graded | Exception], None, None]:
+    queue = iter(todo.items())
+    running: dict[Future[Graded], str] = {}
+    try:
+        while True:
+            for key, path in itertools.islice(queue, at_once - len(running)):
+                running[pool.submit(grade_file, str(path.resolve()), task)] = key
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                key = running.pop(future)
+                try:
+                    yield key, future.result()
+                except BrokenProcessPool as error:
+                    yield key, error
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _row(
+    entry: Entry,
+    assignment: Assignment,
+    terms: Terms,
+    done: dict[str, Graded],
+    wanted: dict[Path, str],
+) -> dict[str, Any]:
+    rules = [rule.name for rule in assignment.rules]
+    row: dict[str, Any] = {"student": entry.student, "file": "", "submitted": ""}
+    row |= {"status": "missing", "score": "0", "of": report.number(assignment.points)}
+    row |= {"late_days": 0, "attempts": 0, **dict.fromkeys(rules, "0")}
+    row["reason"] = "nothing was handed in"
+    if entry.counts is None:
+        return row
+    graded = done[wanted[entry.counts.path]]
+    late = days_late(entry.counts, terms.due)
+    keeps = max(0.0, 1 - late * terms.per_day / 100)
+    row["file"] = _shown(entry.counts)
+    row["submitted"] = utc(entry.counts.when)
+    row["status"] = "refused" if graded.refused else "graded"
+    if not entry.listed:
+        row["status"] += ", not on the roster"
+    row["score"] = report.number(round(sum(graded.points.values()) * keeps, 2))
+    row["late_days"], row["attempts"] = late, 1 + len(entry.earlier)
+    row |= {name: report.number(points) for name, points in graded.points.items()}
+    row["reason"] = graded.reason
+    return row
+
+
+def _shown(submission: Submission) -> str:
+    inside = submission.path.parent.name == submission.name
+    return f"{submission.name}/{submission.path.name}" if inside else submission.path.name
+
+
+def _write_feedback(
+    folder: Path, students: Iterable[Entry], done: dict[str, Graded], wanted: dict[Path, str]
+) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--feedback {folder}: {error.strerror or error}") from None
+    for s in students:
+        text = "nothing was handed in"
+        if s.counts is not None:
+            text = done[wanted[s.counts.path]].text
+        name = "".join(c if c.isalnum() or c in "-_.@ " else "_" for c in s.student)
+        write_whole(folder / f"{name}.txt", text + "\n")
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows as the text of a CSV file."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def read_csv(file: str | Path) -> dict[str, dict[str, str]]:
+    """Return the rows of an earlier CSV by student; none if there is no such file."""
+    try:
+        with Path(file).open(encoding="utf-8", newline="") as lines:
+            return {row["student"]: row for row in csv.DictReader(lines)}
+    except (OSError, KeyError, UnicodeDecodeError, csv.Error):
+        return {}
+
+
+def differences(
+    before: dict[str, dict[str, str]], rows: Sequence[dict[str, Any]], rules: Sequence[str]
+) -> list[str]:
+    """Say whose score has changed since an earlier grading, and by which rules."""
+    lines = []
+    now = {str(row["student"]): row for row in rows}
+    for student, row in now.items():
+        old = before.get(student)
+        if old is None:
+            lines.append(f"{student}: new, {row['score']}")
+            continue
+        changed = [f"{r} {old.get(r, '-')} -> {row[r]}" for r in rules if old.get(r) != row[r]]
+        if old["score"] != row["score"] or changed:
+            why = f" ({', '.join(changed)})" if changed else ""
+            lines.append(f"{student}: {old['score']} -> {row['score']}{why}")
+    lines += [f"{student}: gone, was {before[student]['score']}" for student in before.keys() - now]
+    return lines
+
+
+class _Notes:
+    """What is graded, kept beside the output as it comes: one line each."""
+
+    def __init__(self, out: Path, fresh: bool) -> None:
+        self._path = out.with_name(out.name + ".done.jsonl")
+        self.done: dict[str, Graded] = {}
+        try:
+            if fresh:
+                self._path.unlink(missing_ok=True)
+            self._read()
+            self._lines = self._path.open("a", encoding="utf-8", newline="")
+        except OSError as error:
+            raise InputError(f"{self._path}: {error.strerror or error}") from None
+
+    def _read(self) -> None:
+        if not self._path.exists():
+            return
+        found = self._path.read_bytes()
+        whole = found[: found.rfind(b"\n") + 1]
+        if whole != found:  # the last grading died while it wrote a line
+            os.truncate(self._path, len(whole))
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                note = json.loads(line)
+                key = note.pop("key")
+                self.done[key] = Graded(**note)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise InputError(
+                    f"{self._path}, line {number}: is not what a grading leaves; name another "
+                    "--out, or forget what was graded with --fresh"
+                ) from None
+
+    def keep(self, key: str, graded: Graded) -> None:
+        """Write down what came of a file."""
+        self.done[key] = graded
+        try:
+            print(json.dumps({"key": key, **asdict(graded)}), file=self._lines, flush=True)
+        except OSError as error:
+            raise InputError(f"{self._path}: {error.strerror or error}") from None
+
+    def __enter__(self) -> _Notes:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._lines.close()
