@@ -15,7 +15,7 @@ from servesim.grade.load import load
 ROOT = Path(__file__).resolve().parent.parent
 INSTRUCTOR = ROOT / "instructor"
 GRADED = [name for name in NAMES if name != "warmup"]  # a sample, and smaller than it should be
-SEEDS = range(4)
+SEEDS = range(3)
 
 
 def files(*kinds: str) -> list[tuple[str, Path]]:
@@ -39,8 +39,14 @@ def hidden(name: str, seed: int) -> list[Case]:
 
 
 @functools.cache
+def judge_of(name: str, seed: int | None = None) -> Judge:
+    """Return the judge of the public cases, or of hidden ones; it runs the reference once."""
+    return Judge(find(name), None if seed is None else hidden(name, seed))
+
+
+@functools.cache
 def scored(file: Path, name: str) -> tuple[Judge, Score, Maker | None]:
-    judge = Judge(find(name))
+    judge = judge_of(name)
     return judge, *first_answer(judge, file)
 
 
@@ -84,7 +90,7 @@ def test_correct_solutions_score_full(name, file):
 @pytest.mark.parametrize(("name", "file"), files("solution.py", "right/*.py"), ids=named)
 def test_correct_solutions_score_full_on_hidden_cases(name, file):
     for seed in SEEDS:
-        judge = Judge(find(name), hidden(name, seed))
+        judge = judge_of(name, seed)
         score, _ = first_answer(judge, file)
         assert score.points == pytest.approx(judged(judge)), (seed, score)
 

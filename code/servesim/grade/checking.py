@@ -111,8 +111,8 @@ def _smaller(
     with quiet():
         small = shrink(case, failure, again)
         yours = judge.run(small.case, make)
-        if not yours.steps:
-            return None  # it failed before there was anything to see
+        if not yours.steps and failure.kind == "exception":
+            return None  # it raised before there was anything to see
         reference = judge.run(small.case, judge.assignment.reference)
     return Counterexample(mark, small, len(case.requests), yours, reference)
 
