@@ -88,6 +88,9 @@ def test_at_the_ends_of_the_grid():
     assert ss.capacity(lambda rate: False) == (None, float(f"{1.05**-47:.8g}"), 1)
     found = ss.capacity(lambda rate: True, low=1, high=2, tolerance=0.5)
     assert found == (1.5, None, 2)
+    assert str(found) == "1.50 or more"
+    assert str(ss.capacity(lambda rate: False)) == "below 0.10"
+    assert str(ss.capacity(lambda rate: rate < 2)) == "1.98"
 
 
 def test_one_request_a_second_is_on_every_grid():

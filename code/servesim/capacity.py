@@ -29,6 +29,12 @@ class Capacity(NamedTuple):
     fails_at: float | None
     tried: int
 
+    def __str__(self) -> str:
+        """Say the rate, also where the grid ends before the answer."""
+        if self.rate is None:
+            return f"below {self.fails_at:.2f}"
+        return f"{self.rate:.2f}" + " or more" * (self.fails_at is None)
+
 
 def capacity(
     meets: Callable[[float], bool],

@@ -5,6 +5,7 @@ same functions run in the browser. A figure depends on its arguments alone and r
 `svg.Figure`: a picture, one sentence and the table of its numbers.
 """
 
+from .capacity import capacity
 from .chunked_prefill import chunked
 from .continuous_batching import batching
 from .kv_memory import kv_blocks
@@ -18,6 +19,7 @@ from .vllm import vllm_steps
 __all__ = [
     "arrivals",
     "batching",
+    "capacity",
     "chunked",
     "four_modes",
     "kv_blocks",
