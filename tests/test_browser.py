@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -174,6 +175,18 @@ VIOLATIONS = """async (notOurs) => {
 METERED = "Object.defineProperty(navigator, 'connection', { value: { saveData: true } });"
 
 
+def until(page: Any, expression: str, *, arg: Any = None, timeout: float = START_MS) -> None:
+    """Wait until an expression, or a function of `arg`, is true on the page.
+
+    Playwright's own `wait_for_function` calls `eval`, which the pages forbid.
+    """
+    end = time.monotonic() + timeout / 1000
+    while not page.evaluate(expression, arg):
+        if time.monotonic() > end:
+            raise AssertionError(f"never came true: {expression} of {arg}")
+        page.wait_for_timeout(20)
+
+
 class Reader:
     """A browser window on the book, and what went wrong in it."""
 
@@ -182,6 +195,7 @@ class Reader:
         context.on("request", self._on_request)
         self.page.on("pageerror", lambda error: self.wrong.append(f"script error: {error}"))
         self.page.on("response", self._on_response)
+        self.page.on("console", self._on_console)
 
     def _on_request(self, request: Any) -> None:
         if not request.url.startswith((self.site.address, "data:", "blob:", "about:", "file:")):
@@ -190,6 +204,10 @@ class Reader:
     def _on_response(self, response: Any) -> None:
         if response.status >= 400:
             self.wrong.append(f"{response.status} for {response.url}")
+
+    def _on_console(self, message: Any) -> None:
+        if "Content Security Policy" in message.text:
+            self.wrong.append(message.text)
 
     def open(self, name: str) -> Reader:
         self.page.goto(self.site.address + name)
@@ -236,7 +254,8 @@ class Figure:
         """Return what was drawn after a move: the last picture, once it shows the last values."""
         before = self.page.evaluate("window.drawn.length")
         move()
-        self.page.wait_for_function(
+        until(
+            self.page,
             "([n, values]) => drawn.length > n"
             " && JSON.stringify(drawn.at(-1).values) === JSON.stringify(values)",
             arg=[before, self.values()],
@@ -294,10 +313,10 @@ def test_a_page(reader: Any, site: Site, name: str, theme: str, widths: tuple[in
     window = reader(theme=theme, width=widths[0], script=METERED).open(name)
     page = window.page
     page.wait_for_load_state("networkidle")
-    page.wait_for_function("!window.MathJax?.startup || MathJax.startup.promise")
+    page.evaluate("window.MathJax?.startup?.promise")
     assert page.evaluate("document.documentElement.dataset.theme") == theme
     page.add_style_tag(content="* { transition: none !important; animation: none !important }")
-    page.add_script_tag(path=AXE)
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     assert page.evaluate(VIOLATIONS, NOT_OURS) == []
     assert page.evaluate(shots.OVERFLOW) == ""
     page.set_viewport_size({"width": widths[1], "height": 900})
@@ -367,7 +386,7 @@ def test_a_figure(reader: Any, live: Live, record_property: Callable[[str, objec
 
     page.goto("about:blank")
     page.goto(address)
-    page.wait_for_function("drawn.length > 0", timeout=START_MS)
+    until(page, "drawn.length > 0", timeout=START_MS)
     assert (figure.values(), figure.svg()) == (chosen, seen)
     assert window.wrong == []
     record_property(
@@ -541,7 +560,8 @@ def test_jupyterlite_runs_a_chapter(reader: Any, site: Site, folder: Path) -> No
     before = picture.evaluate("e => e.outerHTML")
     slider.focus()
     slider.press("ArrowRight")
-    page.wait_for_function(
+    until(
+        page,
         "before => document.querySelector('.jp-OutputArea .widget-html .live-picture svg')"
         ".outerHTML !== before",
         arg=before,

@@ -87,7 +87,7 @@ def look(browser: Browser, site: str, name: str, theme: str, into: Path | None) 
         page.on("pageerror", lambda error: wrong.append(f"script error: {error}"))
         page.goto(site + name, wait_until="networkidle")
         page.add_style_tag(content="* { transition: none !important }")
-        page.wait_for_function("!window.MathJax?.startup || MathJax.startup.promise")
+        page.evaluate("window.MathJax?.startup?.promise")
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             page.evaluate("() => new Promise((done) => requestAnimationFrame(done))")
