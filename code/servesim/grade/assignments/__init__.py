@@ -10,7 +10,7 @@ import importlib
 from ...errors import InputError
 from ..assignment import Assignment
 
-NAMES = ("warmup", "aging", "token-budget", "preemption")
+NAMES = ("warmup", "aging", "token-budget", "preemption", "tenants")
 """Names on the command line; a ``-`` in one is a ``_`` in its module's name."""
 
 

@@ -122,6 +122,19 @@ def everyone_moves(run: Run) -> Failure | None:
     return None
 
 
+def everyone_decodes(run: Run) -> Failure | None:
+    """Check that everyone that decodes gets its token in every step."""
+    for moment in moments(run):
+        moving = {s.id for s in moment.step.scheduled}
+        for rid in moment.batch:
+            stays = rid not in moment.step.preempted
+            if stays and moment.produced.get(rid) and rid not in moving:
+                served = moment.step.work.decodes
+                detail = f"it decodes and gets no token, while {served} others get theirs"
+                return run.fail(detail, moment.step.index, rid)
+    return None
+
+
 def in_order_of(kind: Callable[[Request], object]) -> Callable[[Run], Failure | None]:
     """Make a check that of requests of one kind the first to come is the first to join.
 

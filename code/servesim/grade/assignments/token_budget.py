@@ -13,7 +13,7 @@ from ...metrics import Result
 from ...policies import Chunked
 from ...request import NS_PER_MS, Request
 from ..assignment import Assignment, Case, Failure, Invariant, Performance, Run
-from .common import earlier, moments, requests_of
+from .common import earlier, everyone_decodes, moments, requests_of
 
 FAST = Affine(base_ms=8, prefill_us=25, decode_us=30, context_ns=50)
 MIDDLE = Affine(base_ms=18, prefill_us=90, decode_us=40, context_ns=100)
@@ -57,18 +57,6 @@ def _target(run: Run) -> Failure | None:
     )
     prompts = [s.id for s in worst.scheduled if not s.decode]
     return run.fail(detail, worst.index, prompts[0] if prompts else None)
-
-
-def _decodes(run: Run) -> Failure | None:
-    """Check that everyone that decodes gets its token in every step."""
-    for moment in moments(run):
-        moving = {s.id for s in moment.step.scheduled}
-        for rid in moment.batch:
-            if moment.produced.get(rid) and rid not in moving:
-                served = moment.step.work.decodes
-                detail = f"it decodes and gets no token, while {served} others get theirs"
-                return run.fail(detail, moment.step.index, rid)
-    return None
 
 
 def _order(run: Run) -> Failure | None:
@@ -142,7 +130,7 @@ ASSIGNMENT = Assignment(
             15,
             "Everyone that decodes gets its token in every step.",
             "Decodes come first. The budget is for prompts.",
-            _decodes,
+            everyone_decodes,
         ),
         Invariant(
             "order",
