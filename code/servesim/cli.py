@@ -35,7 +35,7 @@ POLICY_HELP = (
 WORKLOAD_HELP = (
     "toy, slots, poisson:n=200,rate=4,prompt=512,output=50-300,seed=0, gamma:...,cv=2, or a file "
     "(.csv, .jsonl, also .gz). A length is 512, 50-300 (uniform), 128|256|512 (choice) or a table: "
-    "azure_conv, azure_code"
+    "azure_conv, azure_code, mooncake"
 )
 COST_HELP = (
     "opt-13b-a100 (default), toy, slots, affine:base_ms=..,prefill_us=..,decode_us=..,"

@@ -44,7 +44,8 @@ PERCENTS = (
 )
 
 # Percentiles of the Azure LLM inference traces of November 2023 (Patel et al., "Splitwise",
-# ISCA 2024; CC-BY 4.0): prompt and output tokens at PERCENTS.
+# ISCA 2024; CC-BY 4.0) and of Mooncake's synthetic trace (Qin et al., FAST 2025; Apache-2.0):
+# prompt and output tokens at PERCENTS.
 LENGTH_TABLES: dict[str, dict[str, tuple[int, ...]]] = {
     "azure_conv": {
         "prompt": (
@@ -64,6 +65,17 @@ LENGTH_TABLES: dict[str, dict[str, tuple[int, ...]]] = {
         "output": (
             *(6, 6, 6, 6, 7, 7, 8, 9, 9, 10, 11, 12, 13),
             *(14, 16, 18, 20, 24, 29, 39, 55, 90, 145, 252, 824, 1899),
+        ),
+    },
+    "mooncake": {
+        "prompt": (
+            *(13, 16, 19, 22, 30, 45, 88, 277, 913, 2777, 4365, 6657, 11587),
+            *(14724, 16290, 17642, 19409, 23175, 28425, 34319, 38611),
+            *(48905, 55781, 66456, 191373, 191378),
+        ),
+        "output": (
+            *(1, 2, 2, 2, 4, 6, 8, 11, 16, 22, 32, 49, 69),
+            *(92, 126, 169, 210, 250, 289, 332, 389, 519, 658, 768, 813, 893),
         ),
     },
 }

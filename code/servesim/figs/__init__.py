@@ -14,6 +14,7 @@ from .naive import naive_load
 from .requests import arrivals
 from .static_batching import static_waste
 from .step_cost import roofline
+from .validation import lower_bound
 from .vllm import vllm_steps
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "chunked",
     "four_modes",
     "kv_blocks",
+    "lower_bound",
     "naive_load",
     "roofline",
     "static_waste",
