@@ -10,7 +10,14 @@ import importlib
 from ...errors import InputError
 from ..assignment import Assignment
 
-NAMES = ("warmup", "aging", "token-budget", "preemption", "tenants")
+NAMES = (
+    "warmup",
+    "aging",
+    "token-budget",
+    "preemption",
+    "tenants",
+    "lab-never-fits",
+)
 """Names on the command line; a ``-`` in one is a ``_`` in its module's name."""
 
 

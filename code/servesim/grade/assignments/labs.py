@@ -1,0 +1,100 @@
+"""What the bug labs share: a workload that is handed in, and tried on the faulty policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...engine import SupportsPlan
+from ...errors import InputError
+from ...request import NS_PER_MS, Request
+from ..assignment import Case, Failure, FileRule, Run, literal
+from ..judge import run
+
+NAME = "WORKLOAD"
+MOST_REQUESTS = 5
+LIMITS = {"arrival_ms": (0, 60_000), "prompt_len": (1, 5_000), "output_len": (1, 1_000)}
+"""What the numbers of a row may be, so that a run is short."""
+
+
+def handed_in(text: str) -> tuple[Request, ...]:
+    """Return the workload that a file gives to `WORKLOAD`.
+
+    Parameters
+    ----------
+    text : str
+        Of the file, which is not executed.
+
+    Raises
+    ------
+    InputError
+        If it is not a short list of rows ``(arrival_ms, prompt_len, output_len)`` in order of
+        arrival.
+    """
+    rows = literal(text, NAME)
+    if not isinstance(rows, list | tuple) or not rows:
+        raise InputError(f"{NAME} is empty: write rows (arrival_ms, prompt_len, output_len)")
+    if len(rows) > MOST_REQUESTS:
+        raise InputError(f"{NAME} has {len(rows)} requests, at most {MOST_REQUESTS} are allowed")
+    for row in rows:
+        if not isinstance(row, list | tuple) or len(row) != len(LIMITS):
+            raise InputError(f"{NAME}: {row!r} is no row (arrival_ms, prompt_len, output_len)")
+        for value, (name, (least, most)) in zip(row, LIMITS.items(), strict=True):
+            if type(value) is not int or not least <= value <= most:
+                raise InputError(
+                    f"{NAME}: {name} is a whole number from {least} to {most}, not {value!r}"
+                )
+    if [row[0] for row in rows] != sorted(row[0] for row in rows):
+        raise InputError(f"{NAME}: sort the rows by their arrival")
+    numbered = enumerate(rows)
+    return tuple(Request(i, at * NS_PER_MS, prompt, out) for i, (at, prompt, out) in numbered)
+
+
+def finds_the_fault(
+    points: float,
+    hint: str,
+    case: Case,
+    faulty: Callable[[Case], SupportsPlan],
+    reference: Callable[[Case], SupportsPlan],
+    fails: Callable[[Run], Failure | None],
+) -> FileRule:
+    """Make the rule that a workload in the file trips the faulty policy, and not the reference.
+
+    Parameters
+    ----------
+    points, hint
+        As in `FileRule`.
+    case : Case
+        The server; its requests are replaced by those of the file.
+    faulty, reference : callable
+        Take a case and return a policy.
+    fails : callable
+        Says how a run fails, if it does.
+    """
+
+    def check(text: str) -> Failure | None:
+        try:
+            requests = handed_in(text)
+        except InputError as error:
+            return Failure(NAME, str(error))
+        tried = replace(case, name=NAME, requests=requests)
+        found = run(tried, faulty)
+        if fails(found) is None:
+            served = found.result
+            detail = (
+                f"the policy as it came passes it: {served.count('finished')} of {len(requests)} "
+                f"requests are served in {served.steps} steps, and nobody else could be"
+            )
+            return Failure(NAME, detail)
+        unfair = fails(run(tried, reference))
+        if unfair is not None:
+            return Failure(
+                NAME, f"no policy could pass it; the reference fails too: {unfair.detail}"
+            )
+        return None
+
+    demand = (
+        f"{NAME} has at most {MOST_REQUESTS} requests, makes the policy as it came fail, and not "
+        "the reference."
+    )
+    return FileRule("find", points, demand, hint, check, runs=2)

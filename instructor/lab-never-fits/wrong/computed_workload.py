@@ -1,0 +1,31 @@
+# loses: find
+"""Hands in a workload that has to be computed."""
+
+from servesim import Plan
+
+# At most five rows: arrival in ms, prompt tokens, output tokens.
+WORKLOAD = [(0, 600, 5)] + [(10 * i, 40, 5) for i in range(1, 3)]
+
+
+class Policy:
+    """First come, first served, each with room for its longest answer."""
+
+    def __init__(self, longest):
+        self.longest = longest
+
+    def room(self, view, r):
+        """Return the blocks for a prompt and its longest answer."""
+        return -(-(r.prompt_len + self.longest) // view.block_size)
+
+    def plan(self, view):
+        """Let in from the head of the queue whoever has room."""
+        batch = list(view.running)
+        free = view.total_blocks - sum(self.room(view, r) for r in batch)
+        for r in view.waiting:
+            if self.room(view, r) > view.total_blocks:
+                continue  # it will never fit, so nobody need wait for it
+            if self.room(view, r) > free:
+                break
+            free -= self.room(view, r)
+            batch.append(r)
+        return Plan([(r.id, r.missing) for r in batch])
