@@ -139,6 +139,7 @@ class Engine:
         self.in_batch, self.in_system = Level(), Level()  # requests
         self.watch = audit.Watch(stall_steps, tolerant=on_stall == "record")
         self.arrived: list[int] = []  # since the last step, for its record
+        self.paused: dict[int, str] = {}  # why plans waited since then
 
         self.arrivals = Arrivals(requests, self._check_fits if never_fits == "error" else None)
         self.start_ns = 0 if arrivals_by_step else self.arrivals.due_at
@@ -160,6 +161,7 @@ class Engine:
         return Result(
             policy=self.name,
             told_output_length=self.tell_output and (limited or not self.view.reserve_all),
+            token_budget=self._token_budget(),
             records=self.ledger,
             outcome=self.outcome,
             start_ns=self.start_ns,
@@ -177,6 +179,10 @@ class Engine:
             system_ns=self.in_system.integral(now),
             step_records=self.steps,
         )
+
+    def _token_budget(self) -> int | None:
+        budget = _read(self.policy, "token_budget")
+        return budget if type(budget) is int and budget > 0 else None
 
     def advance(self) -> bool:
         """Take a step, or several equal ones, or move the clock on. False when the run is over."""
@@ -203,6 +209,7 @@ class Engine:
             answer = self._spelled_out(answer)
         plan = audit.check(view, answer, self._look)
         if plan.wait:
+            self.paused |= plan.reasons
             self._jump_to_next_arrival()
             return True
         if plan.rejected:
@@ -253,7 +260,7 @@ class Engine:
         record = None
         if self.record_steps:
             record = self._record(plan, together, work, price, free_before)
-        self.arrived = []
+        self.arrived, self.paused = [], {}
 
         if (
             self.skip
@@ -680,6 +687,7 @@ class Engine:
             blocks=blocks,
             reasons=dict(plan.reasons),
             idle_slots=plan.idle_slots,
+            paused=self.paused,
             scheduled=scheduled,
         )
 

@@ -20,13 +20,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from .errors import InputError
+from .steps import Steps
 from .svg import Figure, element, esc, fmt
 
-__all__ = ["Choice", "Explorer", "Slider", "explore", "render"]
+__all__ = ["Choice", "Explorer", "Fixed", "Slider", "Steps", "explore", "render"]
 
 Value: TypeAlias = int | float | str
 
@@ -35,6 +36,8 @@ _IDLE = (
     "This is the picture of the starting values. To move the sliders, let the page run JavaScript "
     "and read it from a web server, or open it in Jupyter."
 )
+# Read where there is nothing that a page could run.
+_KERNEL = "This is the picture of the starting values. The controls move it in Jupyter."
 
 
 # ------------------------------------------------------------------------------- parameters
@@ -126,7 +129,7 @@ class Slider:
             "whole": self.whole,
         }
 
-    def control(self, id: str, value: Value) -> str:
+    def control(self, id: str, value: Value, last: int | None = None) -> str:
         """Return the native control."""
         number = _js(value)
         return (
@@ -144,7 +147,7 @@ class Slider:
             )
         )
 
-    def widget(self, lib: Any, value: Value) -> Any:
+    def widget(self, lib: Any, value: Value, last: int | None = None) -> Any:
         """Return the ipywidget."""
         make = lib.IntSlider if self.whole else lib.FloatSlider
         decimals = max(len(_js(v).partition(".")[2]) for v in (self.min, self.step))
@@ -199,7 +202,7 @@ class Choice:
         options = list(self.options)
         return {"name": self.name, "kind": "choice", "options": options, "default": self.default}
 
-    def control(self, id: str, value: Value) -> str:
+    def control(self, id: str, value: Value, last: int | None = None) -> str:
         """Return the native control."""
         options = (
             element("option", esc(str(o)), selected="selected" if o == value else None)
@@ -209,7 +212,7 @@ class Choice:
             "select", *options, id=id, name=self.name
         )
 
-    def widget(self, lib: Any, value: Value) -> Any:
+    def widget(self, lib: Any, value: Value, last: int | None = None) -> Any:
         """Return the ipywidget."""
         return lib.Dropdown(
             options=[(str(o), o) for o in self.options],
@@ -220,7 +223,23 @@ class Choice:
         )
 
 
-Parameter: TypeAlias = Slider | Choice
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """An argument that the reader cannot change: it has no control."""
+
+    name: str
+    default: Value
+
+    def clean(self, value: object) -> Value:
+        """Return the one value there is."""
+        return self.default
+
+    def spec(self) -> dict[str, object]:
+        """Return what a script on the page has to hand back."""
+        return {"name": self.name, "kind": "fixed", "default": self.default}
+
+
+Parameter: TypeAlias = Slider | Choice | Steps
 
 
 def _js(value: Value) -> str:
@@ -236,10 +255,12 @@ def _parameter(name: str, spec: object, label: str) -> Parameter:
         found = Choice(name, label, tuple(spec[0]), spec[1])
     elif isinstance(spec, tuple) and len(spec) == 4:
         found = Slider(name, label, *spec)
+    elif isinstance(spec, Steps):
+        found = replace(spec, name=name, label=label)
     else:
         raise InputError(
             f"explore: {name} = {spec!r} is no parameter; write (min, max, step, default), "
-            f"[choices] or ([choices], default)"
+            f"[choices], ([choices], default) or Steps()"
         )
     found.check()
     return found
@@ -248,7 +269,12 @@ def _parameter(name: str, spec: object, label: str) -> Parameter:
 # ----------------------------------------------------------------------------- the function
 
 
-def _function(target: str) -> Callable[..., Figure | str]:
+Target: TypeAlias = str | Callable[..., Figure | str]
+
+
+def _function(target: Target) -> Callable[..., Figure | str]:
+    if not isinstance(target, str):
+        return target
     module_name, colon, name = target.partition(":")
     if not (module_name and colon and name):
         raise InputError(f"explore: {target!r} names no function; write 'module:function'")
@@ -274,7 +300,7 @@ def _takes_ghost(function: Callable[..., object]) -> bool:
     return "ghost" in inspect.signature(function).parameters
 
 
-def _check_names(target: str, function: Callable[..., object], names: Iterable[str]) -> None:
+def _check_names(target: Target, function: Callable[..., object], names: Iterable[str]) -> None:
     given = set(names)
     takes = inspect.signature(function).parameters
     keywords = {
@@ -296,7 +322,7 @@ def _check_names(target: str, function: Callable[..., object], names: Iterable[s
 
 
 def render(
-    target: str,
+    target: Target,
     values: Mapping[str, Value],
     *,
     defaults: Mapping[str, Value] | None = None,
@@ -306,8 +332,8 @@ def render(
 
     Parameters
     ----------
-    target : str
-        ``"module:function"``.
+    target : str or callable
+        ``"module:function"``, or the function itself.
     values : mapping
         The function's keyword arguments.
     defaults : mapping, optional
@@ -335,8 +361,10 @@ def render(
     return figure.with_id(id or figure_id(target))
 
 
-def figure_id(target: str) -> str:
+def figure_id(target: Target) -> str:
     """Return the default id of a target's figure: ``servesim-figs-batching``."""
+    if not isinstance(target, str):
+        target = getattr(target, "__name__", type(target).__name__)
     return re.sub(r"[^A-Za-z0-9_]+", "-", target).strip("-")
 
 
@@ -348,9 +376,10 @@ class Explorer:
 
     def __init__(
         self,
-        target: str,
+        target: Target,
         params: Mapping[str, object],
         *,
+        fixed: Mapping[str, Value] | None = None,
         caption: str = "",
         labels: Mapping[str, str] | None = None,
         id: str | None = None,
@@ -362,7 +391,8 @@ class Explorer:
                 f"explore: {self.id!r} cannot be an id; use letters, digits, - and _, "
                 f"a letter first"
             )
-        _check_names(target, _function(target), params)
+        self.fixed = {name: Fixed(name, value) for name, value in (fixed or {}).items()}
+        _check_names(target, _function(target), [*params, *self.fixed])
         for name in sorted(set(labels) - set(params)):
             raise InputError(
                 f"explore: there is a label for {name!r}, which is no parameter here; "
@@ -376,6 +406,7 @@ class Explorer:
         self._values = dict(self.defaults)
         # A figure that cannot draw its own defaults is a mistake of its author: fail here.
         self._last = self.figure()
+        self._stay_within(self._last)
         self._message = ""
         self._view: _View | None = None
 
@@ -393,8 +424,9 @@ class Explorer:
         Exception
             Whatever the function raises.
         """
-        chosen = self._values | self._clean(values)
-        return render(self.target, chosen, defaults=self.defaults, id=self.id)
+        fixed = {name: f.default for name, f in self.fixed.items()}
+        chosen = fixed | self._values | self._clean(values)
+        return render(self.target, chosen, defaults=fixed | self.defaults, id=self.id)
 
     def set(self, **values: Value) -> None:
         """Move some of the sliders and redraw, as a reader would.
@@ -435,9 +467,17 @@ class Explorer:
         except Exception as error:  # a reader's slider must not end in a traceback
             self._message = sentence(error)
         else:
+            self._stay_within(self._last)
             self._message = ""
         if self._view is not None:
             self._view.show(self._last, self._message)
+
+    def _stay_within(self, figure: Figure) -> None:
+        """Move controls that are beyond the end that the figure told to that end."""
+        for name, last in figure.limits.items():
+            value = self._values.get(name, last)
+            if isinstance(value, (int, float)) and value > last:
+                self._values[name] = last
 
     # Where it is shown
 
@@ -462,9 +502,13 @@ class Explorer:
         hands it to `servesim.page.answer`, replaces the contents of ``.live-picture`` and
         ``.live-numbers-slot``, and says in ``data-state`` how far it is.
         """
+        live = isinstance(self.target, str)
+        limits = self._last.limits
         controls = [
             element(
-                "div", p.control(f"{self.id}-in-{name}", self._values[name]), class_="live-control"
+                "div",
+                p.control(f"{self.id}-in-{name}", self._values[name], limits.get(name)),
+                class_="live-control live-steps" if isinstance(p, Steps) else "live-control",
             )
             for name, p in self.params.items()
         ]
@@ -478,12 +522,18 @@ class Explorer:
             autocomplete="off",
             hidden="hidden",
         )
-        specs = json.dumps([p.spec() for p in self.params.values()], ensure_ascii=True)
-        name = self.caption or self._last.title or self._last.summary or self.target
+        arguments = [*self.params.values(), *self.fixed.values()]
+        specs = json.dumps([p.spec() for p in arguments], ensure_ascii=True)
+        name = self.caption or self._last.title or self._last.summary or str(self.target)
         parts = [
             self._last.picture_html(),
-            form,
-            element("p", esc(self._message or _IDLE), class_="live-status", role="status"),
+            form if live else "",
+            element(
+                "p",
+                esc(self._message or (_IDLE if live else _KERNEL)),
+                class_="live-status",
+                role="status",
+            ),
             element("p", esc(self.caption), class_="live-caption") if self.caption else "",
             element("div", self._last.numbers_html(), class_="live-numbers-slot"),
         ]
@@ -492,9 +542,9 @@ class Explorer:
             "\n".join(["", *filter(None, parts), ""]),
             class_="live-fig",
             id=self.id,
-            data_live=self.target,
-            data_state="idle",
-            data_params=specs,
+            data_live=str(self.target) if live else None,
+            data_state="idle" if live else None,
+            data_params=specs if live else None,
             role="group",
             aria_label=name,
         )
@@ -505,7 +555,8 @@ class Explorer:
         return "\n\n".join(t for t in (self.caption, values, self._last.to_text()) if t)
 
     def __repr__(self) -> str:
-        return f"explore({self.target!r})"
+        name = self.target if isinstance(self.target, str) else figure_id(self.target)
+        return f"explore({name!r})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         data: dict[str, Any] = {"text/plain": self.to_text(), "text/html": self.to_html()}
@@ -529,7 +580,8 @@ class _View:
         self._explorer = explorer
         self._quiet = False
         self.inputs = {
-            name: p.widget(lib, explorer._values[name]) for name, p in explorer.params.items()
+            name: p.widget(lib, explorer._values[name], explorer._last.limits.get(name))
+            for name, p in explorer.params.items()
         }
         self.picture, self.status, self.numbers = lib.HTML(), lib.HTML(), lib.HTML()
         # Not a <details> in the picture: each move would close it again.
@@ -539,7 +591,12 @@ class _View:
             control.observe(self._moved, "value")
         self.button.on_click(lambda _: explorer.reset())
         parts = (self.button, self.status, self.picture, self.fold)
-        self.box = lib.VBox([*self.inputs.values(), *parts])
+        rows = []
+        for name, p in explorer.params.items():
+            rows.append(self.inputs[name])
+            if isinstance(p, Steps):
+                rows.append(p.buttons(lib, self.inputs[name]))
+        self.box = lib.VBox([*rows, *parts])
 
     def _moved(self, _: object) -> None:
         if not self._quiet:
@@ -551,12 +608,26 @@ class _View:
         self._quiet = True
         try:
             for name, control in self.inputs.items():
+                if isinstance(self._explorer.params[name], Steps):
+                    # How far the new run goes is known when it is drawn.
+                    control.max = max(control.max, values[name])
                 control.value = values[name]
+        finally:
+            self._quiet = False
+
+    def _limit(self, limits: Mapping[str, int]) -> None:
+        """Let controls end where the figure says."""
+        self._quiet = True
+        try:
+            for name, last in limits.items():
+                if name in self.inputs:
+                    self.inputs[name].max = last
         finally:
             self._quiet = False
 
     def show(self, figure: Figure, message: str) -> None:
         """Show a figure and, if there is something to say, a sentence."""
+        self._limit(figure.limits)
         body = [figure.picture_html(), figure.summary_html()]
         if self._explorer.caption:
             body.append(element("p", esc(self._explorer.caption), class_="live-caption"))
@@ -585,9 +656,10 @@ def _in_kernel() -> bool:
 
 
 def explore(
-    target: str,
+    target: Target,
     /,
     *,
+    fixed: Mapping[str, Value] | None = None,
     caption: str = "",
     labels: Mapping[str, str] | None = None,
     id: str | None = None,
@@ -597,9 +669,12 @@ def explore(
 
     Parameters
     ----------
-    target : str
+    target : str or callable
         ``"module:function"``. The function takes the parameters as keywords and returns an
-        `svg.Figure` (or a plain SVG string).
+        `svg.Figure` (or a plain SVG string). A function that cannot be imported by name may be
+        given itself; then its controls move in a kernel, and not on the page.
+    fixed : mapping of str to a number or a text, optional
+        Arguments that the reader cannot change.
     caption : str
         The conclusion, in a sentence.
     labels : mapping of str to str, optional
@@ -608,7 +683,8 @@ def explore(
         Id on the page; needed if one page shows the same function twice.
     **params
         For a slider ``(min, max, step, default)``: whole numbers if all four are. For a choice
-        ``[first, second, ...]``, starting with the first, or ``([...], default)``.
+        ``[first, second, ...]``, starting with the first, or ``([...], default)``. For the
+        steps of a run `Steps()`.
 
     Returns
     -------
@@ -619,4 +695,4 @@ def explore(
     InputError
         If the function or a parameter is unknown, or a range, default or choice cannot work.
     """
-    return Explorer(target, params, caption=caption, labels=labels, id=id)
+    return Explorer(target, params, fixed=fixed, caption=caption, labels=labels, id=id)

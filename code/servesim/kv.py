@@ -27,6 +27,11 @@ def blocks_for(tokens: int, block_size: int) -> int:
     return -(-tokens // block_size)
 
 
+def so_many(blocks: int) -> str:
+    """Return ``1 block`` or ``2 blocks``, for reasons."""
+    return "1 block" if blocks == 1 else f"{blocks} blocks"
+
+
 def power_of_two(blocks: int) -> int:
     """Return the smallest power of two that is not below `blocks` (1 or more)."""
     return 1 << (blocks - 1).bit_length()

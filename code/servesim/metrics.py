@@ -225,6 +225,8 @@ class Result:
         (0 on demand); requests in the batch; requests in the system (waiting or running).
     step_records : list of StepRecord
         Every step, if `record_steps` was on.
+    token_budget : int or None
+        Tokens that a step may hold, if the policy has such a limit.
     """
 
     policy: str
@@ -245,6 +247,7 @@ class Result:
     running_ns: int
     system_ns: int
     step_records: list[StepRecord] = field(default_factory=list)
+    token_budget: int | None = None
 
     def count(self, status: Status) -> int:
         """Return how many requests are finished, rejected or unfinished."""

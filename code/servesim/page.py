@@ -11,21 +11,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import InputError
-from .explore import Choice, Parameter, Slider, Value, render, sentence
+from .explore import Choice, Fixed, Parameter, Slider, Steps, Value, render, sentence
 
 __all__ = ["answer", "parameter"]
 
 
-def parameter(spec: Mapping[str, Any]) -> Parameter:
-    """Return the parameter that `Slider.spec` or `Choice.spec` described."""
+def parameter(spec: Mapping[str, Any]) -> Parameter | Fixed:
+    """Return the parameter that the `spec` of one described."""
     name = spec["name"]
+    if spec["kind"] == "fixed":
+        return Fixed(name, spec["default"])
+    if spec["kind"] == "steps":
+        return Steps(spec["default"], name, name)
     if spec["kind"] == "choice":
         return Choice(name, name, tuple(spec["options"]), spec["default"])
     return Slider(name, name, spec["min"], spec["max"], spec["step"], spec["default"])
 
 
-def _read(known: Parameter, text: str) -> Value:
-    if isinstance(known, Slider):
+def _read(known: Parameter | Fixed, values: Mapping[str, str]) -> Value:
+    if isinstance(known, Fixed):
+        return known.default
+    text = values[known.name]
+    if not isinstance(known, Choice):
         try:
             return known.snap(float(text))
         except (ValueError, OverflowError):
@@ -46,15 +53,16 @@ def answer(request: str) -> str:
     Returns
     -------
     str
-        JSON: ``picture`` and ``numbers``, the markup to show; or ``message``, a sentence that
-        says why there is none.
+        JSON: ``picture`` and ``numbers``, the markup to show, and ``limits``, where controls end
+        if that depends on the others; or ``message``, a sentence that says why there is none.
     """
     try:
         asked = json.loads(request)
         params = [parameter(spec) for spec in json.loads(asked["params"])]
-        values = {p.name: _read(p, asked["values"][p.name]) for p in params}
+        values = {p.name: _read(p, asked["values"]) for p in params}
         defaults = {p.name: p.clean(p.default) for p in params}
         figure = render(asked["target"], values, defaults=defaults, id=asked["id"])
     except Exception as error:  # a reader's slider must not end in a traceback
         return json.dumps({"message": sentence(error)})
-    return json.dumps({"picture": figure.picture_html(), "numbers": figure.numbers_html()})
+    drawn = {"picture": figure.picture_html(), "numbers": figure.numbers_html()}
+    return json.dumps({**drawn, "limits": dict(figure.limits)})

@@ -46,6 +46,8 @@ class StepRecord:
     reasons : dict of int to str
         Why a request was not scheduled.
     idle_slots : int
+    paused : dict of int to str
+        Reasons of the plans that waited for an arrival since the step before.
     """
 
     index: int
@@ -60,6 +62,7 @@ class StepRecord:
     blocks: dict[int, int]
     reasons: dict[int, str]
     idle_slots: int = 0
+    paused: dict[int, str] = field(default_factory=dict)
     scheduled: list[Scheduled] = field(default_factory=list)
     finished: list[int] = field(default_factory=list)
 
@@ -75,7 +78,8 @@ class StepRecord:
         data["scheduled"] = [list(s) for s in self.scheduled]
         data["free_blocks"] = list(self.free_blocks)
         data["blocks"] = {str(k): v for k, v in self.blocks.items()}
-        data["reasons"] = {str(k): v for k, v in self.reasons.items()}
+        for name in ("reasons", "paused"):
+            data[name] = {str(k): v for k, v in data[name].items()}
         return data
 
 

@@ -14,6 +14,7 @@ from .naive import naive_load
 from .requests import arrivals
 from .static_batching import static_waste
 from .step_cost import roofline
+from .stepper import stepper
 from .validation import lower_bound
 from .vllm import vllm_steps
 
@@ -28,5 +29,6 @@ __all__ = [
     "naive_load",
     "roofline",
     "static_waste",
+    "stepper",
     "vllm_steps",
 ]

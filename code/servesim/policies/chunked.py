@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from itertools import chain
 
 from ..kv import UNLIMITED
 from ..plan import Plan, View, everything
@@ -45,17 +45,17 @@ class Chunked(Policy):
     def plan(self, view: View) -> Plan:
         """Give out tokens: to decodes, then to prompts in order, then to newcomers that fit."""
         left = self.token_budget or UNLIMITED
+        used = f"waits: the step's {self.token_budget} tokens are used"
         if view.running.decodes > left:  # the first to join go on
-            decoding = (r for r in view.running if r.decoding)
-            return Plan(everything(islice(decoding, left)), repeatable=True)
+            served = [r for r in view.running if r.decoding]
+            reasons = {r.id: f"r{r.id} {used}" for r in served[left : left + 1]}
+            return Plan(everything(served[:left]), repeatable=True, reasons=reasons)
         left -= view.running.decodes
         plan = Plan(decode_all=True, repeatable=True)
         for r in chain(view.running.prefilling, admissible(view, self.max_running, plan.reasons)):
             tokens = min(r.missing, self.chunk or r.missing, left)
             if not tokens:
-                plan.reasons[r.id] = (
-                    f"r{r.id} waits: the step's {self.token_budget} tokens are used"
-                )
+                plan.reasons[r.id] = f"r{r.id} {used}"
                 break
             left -= tokens
             plan.scheduled.append((r.id, tokens))

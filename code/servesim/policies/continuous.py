@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..kv import so_many
 from ..plan import Plan, View, everything
 from ..request import Progress
 from .base import Policy, at_least
@@ -64,7 +65,8 @@ def admissible(view: View, max_running: int | None, reasons: dict[int, str]) -> 
             return
         need = view.blocks_needed(r, r.missing)
         if not room.take(need):
-            reasons[r.id] = f"r{r.id} waits: needs {need} blocks, {room.free} free{room.in_pieces}"
+            why = f"needs {so_many(need)}, {room.free} free{room.in_pieces}"
+            reasons[r.id] = f"r{r.id} waits: {why}"
             return
         places += 1
         yield r

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..kv import so_many
 from ..plan import Plan, View
 from ..request import Progress
 
@@ -61,12 +62,13 @@ class Draft:
         for last in reversed(self.view.running):
             if need <= self.free:
                 break
+            why = f"those who decode need {so_many(need)} more, {self.free} free"
             if self.turns:
-                self.preempt(last)
+                self.preempt(last, why)
             else:
                 need -= self.view.blocks_needed(last, 1)
                 self.budget += 1
-                self._throw_out(last)
+                self._throw_out(last, why)
         return need
 
     def name_everyone(self) -> None:
@@ -87,22 +89,28 @@ class Draft:
         self.free -= self.bought[r.id]
         self.only_decodes &= r.decoding
 
-    def preempt(self, r: Progress) -> None:
+    def preempt(self, r: Progress, why: str) -> None:
         """Throw a request out; what this step had given it comes back."""
         index = next(i for i, other in enumerate(self.turns) if other is r)
         del self.turns[index]
         self.cursor -= index < self.cursor  # so that nobody is skipped
         self.budget += self.tokens.pop(r.id, 0)
         self.free += self.bought.pop(r.id, 0)
-        self._throw_out(r)
+        self._throw_out(r, why)
 
-    def _throw_out(self, r: Progress) -> None:
+    def _throw_out(self, r: Progress, why: str) -> None:
+        self.reasons[r.id] = f"r{r.id} is thrown out: {why}"
         self.size -= 1
         self.free += r.blocks
         self.preempted.append(r)
 
+    def shortage(self, r: Progress, tokens: int) -> str:
+        """Say which blocks are missing for a request's tokens."""
+        need = so_many(self.view.blocks_needed(r, tokens))
+        return f"r{r.id} needs {need} more, {self.free} free"
+
     def hold(self, r: Progress, why: str) -> None:
-        """Note why a request stays in the queue."""
+        """Note why a request gets nothing in this step."""
         self.reasons[r.id] = f"r{r.id} waits: {why}"
 
     def plan(self, queue: list[int] | None) -> Plan:

@@ -18,6 +18,7 @@ class Naive(Policy):
     def plan(self, view: View) -> Plan:
         """Go on with the one that runs, or take the next from the queue."""
         if view.running:
-            reasons = {r.id: "another one is served alone" for r in view.waiting[:1]}
+            alone = view.running[0].id
+            reasons = {r.id: f"r{r.id} waits: r{alone} is served alone" for r in view.waiting[:1]}
             return Plan(decode_all=True, repeatable=True, reasons=reasons)
         return Plan(everything(view.waiting[:1]))

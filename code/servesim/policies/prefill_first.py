@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..kv import so_many
 from ..plan import Plan, View, everything
 from ..request import Progress
 from .base import Policy, at_least
@@ -33,6 +34,8 @@ class PrefillFirst(Policy):
         step = Draft(view, self.token_budget)
         joining = self.joining(step)
         if joining:
+            for r in view.running:
+                step.hold(r, "this step takes in prompts only")
             return Plan(everything(joining), reasons=step.reasons)
         return self.decode(step)
 
@@ -44,7 +47,7 @@ class PrefillFirst(Policy):
             if step.size + len(joining) >= self.max_running:
                 step.hold(r, f"all {self.max_running} places are taken")
             elif need > step.free:
-                step.hold(r, f"needs {need} blocks, {step.free} free")
+                step.hold(r, f"needs {so_many(need)}, {step.free} free")
             elif joining and r.missing > step.budget:
                 step.hold(r, f"{r.missing} tokens do not fit the {step.budget} left in the budget")
             else:
@@ -60,7 +63,7 @@ class PrefillFirst(Policy):
         while step.cursor < len(step.turns):
             r = step.turns[step.cursor]
             if step.view.blocks_needed(r, 1) > step.free:
-                step.preempt(step.turns[-1])  # in the end r itself
+                step.preempt(step.turns[-1], step.shortage(r, 1))  # in the end r itself
             else:
                 step.schedule(r, 1)
                 step.cursor += 1

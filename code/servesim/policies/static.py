@@ -29,16 +29,19 @@ class Static(Policy):
         """Decode with the group that runs, or start the next one."""
         if view.running:
             idle = self._size - len(view.running)
-            reasons = {r.id: "the running group is not done" for r in view.waiting[:1]}
+            left = len(view.running)
+            why = f"the group is not done, {left} of {self._size} still decode"
+            reasons = {r.id: f"r{r.id} waits: {why}" for r in view.waiting[:1]}
             return Plan(decode_all=True, idle_slots=idle, repeatable=True, reasons=reasons)
 
         group = self.next_group(view)
         complete = len(group) == min(self.batch_size, len(view.waiting))
         if complete and len(group) < self.batch_size and view.more_to_come:
-            reason = f"{len(group)} of {self.batch_size} have arrived"
-            return Plan(wait=True, reasons={group[0].id: reason})
+            head, why = group[0].id, f"{len(group)} of {self.batch_size} have arrived"
+            return Plan(wait=True, reasons={head: f"r{head} waits: {why}"})
         if not group:
-            return Plan(reasons={view.waiting[0].id: "its blocks do not fit the KV cache"})
+            head = view.waiting[0].id
+            return Plan(reasons={head: f"r{head} waits: its blocks do not fit the KV cache"})
         self._size = len(group)
         return Plan(everything(group), padded_prompt=max(r.prompt_len for r in group))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..kv import blocks_for
+from ..kv import blocks_for, so_many
 from ..plan import Plan, View
 from ..request import Progress
 from .base import Policy, one_of, share, whole_from
@@ -73,6 +73,11 @@ class VLLM(Policy):
         one_of(tuple(RELEASES), release=self.release)
         share(watermark=self.watermark)
 
+    @property
+    def token_budget(self) -> int:
+        """Tokens that a step may hold."""
+        return self.max_num_batched_tokens
+
     def plan(self, view: View) -> Plan:
         """Serve those who run; admit newcomers only if nobody had to be preempted."""
         step, rules = Draft(view, self.max_num_batched_tokens), RELEASES[self.release]
@@ -82,6 +87,8 @@ class VLLM(Policy):
         self.serve_running(step, limit, rules)
         if not step.preempted:
             self.admit_waiting(step, limit, rules)
+        elif view.waiting:
+            step.hold(view.waiting[0], "nobody joins in a step that throws somebody out")
         return step.plan(self.new_queue(step))
 
     def serve_running(self, step: Draft, limit: int, rules: Release) -> None:
@@ -93,12 +100,14 @@ class VLLM(Policy):
             victim = None
             while victim is not r and step.view.blocks_needed(r, tokens) > step.free:
                 victim = self.victim(step)
-                step.preempt(victim)
+                step.preempt(victim, step.shortage(r, tokens))
             if victim is not r:
                 step.schedule(r, tokens)
                 step.cursor += 1
             elif self.policy == "fcfs" or not rules.goes_on_after_itself:
                 return
+        for r in step.turns[step.cursor : step.cursor + 1]:
+            step.hold(r, f"the step's {self.max_num_batched_tokens} tokens are used")
 
     def victim(self, step: Draft) -> Progress:
         """Choose whom to preempt: the last to join; by priority the least urgent and latest."""
@@ -110,8 +119,10 @@ class VLLM(Policy):
     def admit_waiting(self, step: Draft, limit: int, rules: Release) -> None:
         """Take from the head of the queue; the first that lacks room ends it for all behind."""
         for r in self.in_order(step.view.waiting):
-            if not step.budget or step.size >= self.max_num_seqs:
-                return step.hold(r, "no token budget or no place in the batch is left")
+            if step.size >= self.max_num_seqs:
+                return step.hold(r, f"all {self.max_num_seqs} places are taken")
+            if not step.budget:
+                return step.hold(r, f"the step's {self.max_num_batched_tokens} tokens are used")
             tokens = min(r.missing, limit or r.missing)
             if tokens > step.budget and not self.enable_chunked_prefill:
                 step.hold(r, f"{tokens} tokens do not fit the {step.budget} left in the budget")
@@ -126,7 +137,7 @@ class VLLM(Policy):
                 spare = int(self.watermark * step.view.total_blocks) if step.size else 0
                 need = blocks_for(whole, step.view.block_size) + spare
             if need > step.free:
-                return step.hold(r, f"needs {need} blocks, {step.free} free")
+                return step.hold(r, f"needs {so_many(need)}, {step.free} free")
             step.schedule(r, tokens)
             step.size += 1
         return None

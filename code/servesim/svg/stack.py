@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..errors import InputError
@@ -62,6 +62,8 @@ class Figure:
         Name of the picture for screen readers.
     scroll : bool
         Whether the picture keeps its size and scrolls sideways in a box of its own.
+    limits : mapping of str to int
+        Where a control must end (see `explore.Steps`), if that depends on the others.
     """
 
     svg: str
@@ -70,6 +72,7 @@ class Figure:
     id: str = ""
     title: str = ""
     scroll: bool = False
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     def with_id(self, id: str) -> Figure:
         """Return the same figure under another id, so that a page can show it twice."""
@@ -159,6 +162,7 @@ def figure(
     table: tuple[Sequence[str], Sequence[Sequence[Cell]]] | None = None,
     width: float = WIDTH,
     share_x: bool = False,
+    limits: Mapping[str, int] | None = None,
 ) -> Figure:
     """Stack panels into one picture.
 
@@ -178,6 +182,8 @@ def figure(
         Width in px; a timeline can make it wider.
     share_x : bool
         Whether all panels with an x axis share its ends, labelled once at the bottom.
+    limits : mapping of str to int, optional
+        Where a control must end, by its name.
 
     Returns
     -------
@@ -218,4 +224,4 @@ def figure(
         canvas.group(start, transform=f"translate(0,{num(height)})")
         height += used + (20 if i + 1 < len(panels) else 4)
     picture = canvas.finish(width, height, title, summary, fluid=not scroll)
-    return Figure(picture, summary, data, id, title, scroll)
+    return Figure(picture, summary, data, id, title, scroll, dict(limits or {}))
