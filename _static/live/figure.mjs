@@ -4,6 +4,7 @@
 // Fires "live:drawn" with { values, picture, numbers } after each new picture.
 
 import { Broke, CannotStart } from "./python.mjs";
+import { Steps } from "./steps.mjs";
 
 const NEAR = "300px 0px";
 const SLOW_MS = 400;
@@ -30,6 +31,7 @@ export class LiveFigure {
   #wanted = null; // the values to draw next; an older wish is forgotten
   #drawing = false;
   #started = false;
+  #ends; // where the controls end at the start
 
   constructor(root, python) {
     this.#root = root;
@@ -40,6 +42,7 @@ export class LiveFigure {
       this.#giveUp("this browser cannot run Python in a page");
       return;
     }
+    this.#ends = this.#controls.map((control) => control.max);
     const restored = this.#restore();
     this.#listen();
     this.#form.hidden = false;
@@ -57,7 +60,11 @@ export class LiveFigure {
     form.addEventListener("input", () => this.#move());
     form.addEventListener("submit", (event) => event.preventDefault());
     // Controls have their starting values when the event is over.
-    form.addEventListener("reset", () => setTimeout(() => this.#move()));
+    form.addEventListener("reset", () => {
+      // An end that depends on the other values goes back with them.
+      this.#controls.forEach((control, i) => "steps" in control.dataset && (control.max = this.#ends[i]));
+      setTimeout(() => this.#move());
+    });
     form.addEventListener("click", ({ target }) => {
       if (!this.#started && target.matches("input, select, button")) this.#move();
     });
@@ -66,6 +73,7 @@ export class LiveFigure {
       this.#copyLink();
     });
     this.#root.querySelector(".live-summary")?.setAttribute("aria-live", "polite");
+    for (const slider of form.querySelectorAll("input[data-steps]")) new Steps(this.#root, slider);
     this.#python.addEventListener("failed", ({ detail }) => this.#giveUp(detail));
     this.#python.addEventListener("progress", ({ detail }) => {
       if (this.#root.dataset.state === "starting") this.#say("starting", detail);
@@ -126,6 +134,7 @@ export class LiveFigure {
       const fits = control.options
         ? [...control.options].some((option) => option.value === value)
         : value.trim() !== "" && Number.isFinite(Number(value));
+      if (fits && "steps" in control.dataset) control.max = Math.max(control.max, value);
       if (fits) control.value = value;
     }
     return JSON.stringify(this.#values()) !== before;
@@ -170,7 +179,7 @@ export class LiveFigure {
         const question = { target: dataset.live, id, params: dataset.params, values };
         const reply = JSON.parse(await this.#python.ask(JSON.stringify(question)));
         if (reply.message) this.#say("error", reply.message);
-        else this.#show(values, reply);
+        else this.#show(this.#limited(values, reply.limits), reply);
       } catch (error) {
         if (error instanceof CannotStart) break; // and the figure has given up
         if (!(error instanceof Broke)) throw error;
@@ -180,6 +189,20 @@ export class LiveFigure {
       }
     }
     this.#drawing = false;
+  }
+
+  /** Let controls end where the picture says; return the values that it shows. */
+  #limited(values, limits) {
+    if (this.#wanted) return values; // the reader has moved on
+    const shown = { ...values };
+    for (const control of this.#controls) {
+      const last = limits[control.name];
+      if (last === undefined) continue;
+      control.max = last;
+      if (Number(shown[control.name]) > last) shown[control.name] = String(last);
+    }
+    this.#showValues();
+    return shown;
   }
 
   #show(values, { picture, numbers }) {

@@ -10,6 +10,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,16 +89,44 @@ def replay(trace: dict[str, Any], policy: type[VLLM] = VLLM) -> Result:
     InputError
         If a part is missing or not usable.
     """
+    with _naming(trace):
+        requests, scheduler, options = _setup(trace, policy)
+        return simulate(requests, scheduler, record_steps=True, **options)
+
+
+def setup(
+    trace: dict[str, Any], policy: type[VLLM] = VLLM
+) -> tuple[list[Request], VLLM, dict[str, Any]]:
+    """Return what a trace describes: requests, policy, and the options of `simulate`.
+
+    Parameters
+    ----------
+    trace : dict
+        As for `replay`.
+    policy : type
+
+    Raises
+    ------
+    InputError
+        If a part is missing or not usable.
+    """
+    with _naming(trace):
+        return _setup(trace, policy)
+
+
+@contextmanager
+def _naming(trace: dict[str, Any]) -> Iterator[None]:
+    """Say of which trace something is missing or not usable."""
     where = trace.get("where", "trace")
     try:
-        return _replay(trace, policy)
+        yield
     except KeyError as error:
         raise InputError(f"{where}: {error} is missing") from None
     except (TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def _replay(trace: dict[str, Any], policy: type[VLLM]) -> Result:
+def _setup(trace: dict[str, Any], policy: type[VLLM]) -> tuple[list[Request], VLLM, dict[str, Any]]:
     _check_kinds(trace, {"config": dict, "effective": dict, "requests": list})
     asked = {**trace["config"], **trace["effective"]}
     if trace["vllm_version"] == "0.11.2":  # has none, whatever its config says
@@ -134,19 +163,17 @@ def _replay(trace: dict[str, Any], policy: type[VLLM]) -> Result:
         prefill_us=asked["cost_prefill_us"],
         decode_us=asked["cost_decode_us"],
     )
-    return simulate(
-        sorted(requests, key=lambda r: r.arrival_ns),
-        scheduler,
-        cost=prices,
-        kv=KVCache(asked["num_gpu_blocks"], asked["block_size"], null_block=True),
-        never_fits="try",
-        on_stall="record",
-        stall_steps=asked["stall_steps"],
-        max_steps=asked["max_steps"],
-        max_model_len=asked["max_model_len"],
-        arrivals_by_step=by_step,
-        record_steps=True,
-    )
+    options = {
+        "cost": prices,
+        "kv": KVCache(asked["num_gpu_blocks"], asked["block_size"], null_block=True),
+        "never_fits": "try",
+        "on_stall": "record",
+        "stall_steps": asked["stall_steps"],
+        "max_steps": asked["max_steps"],
+        "max_model_len": asked["max_model_len"],
+        "arrivals_by_step": by_step,
+    }
+    return sorted(requests, key=lambda r: r.arrival_ns), scheduler, options
 
 
 def _check_kinds(data: dict[str, Any], kinds: dict[str, type]) -> None:

@@ -1,66 +1,68 @@
 """Step through a run as through a program in a debugger.
 
-``stepper(result)`` shows a run that was recorded, whatever policy made it: one of yours, or a
-replayed trace of vLLM. ``stepper(requests, policies)`` runs the policies itself and lets the reader
-choose among them; if all are built-in ones it also moves on the static page.
+``stepper(result)`` shows a run that was recorded, whatever policy made it. ``stepper(requests,
+policies)`` runs the policies itself and lets the reader choose among them, and ``stepper(trace)``
+does so with a loaded trace of vLLM. If all policies are built-in ones the stepper also moves on the
+static page, which runs them again.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, fields
-from typing import Any
+from typing import Any, TypeAlias
 
-from . import cost as prices
+from . import spec
+from .cost import OPT_13B_A100
 from .engine import SupportsPlan, simulate
 from .errors import InputError
 from .explore import Explorer
-from .figs.stepper import draw
+from .figs.stepper import PRICES, draw
 from .kv import KVCache
 from .metrics import Result
 from .policies import BUILT_IN
+from .replay import setup
 from .request import Request
-from .spec import policy as named_policy
 from .steps import Steps
 from .story import Story
 from .svg import Figure
 
-Policies = str | SupportsPlan | Iterable[str | SupportsPlan] | Mapping[str, str | SupportsPlan]
-
-_PRICES: dict[str, type[Any]] = {"affine": prices.Affine, "roofline": prices.Roofline}
+Setup: TypeAlias = tuple[list[Request], SupportsPlan, dict[str, Any]]
+"""Requests, policy, and options of `simulate`."""
 
 
 def stepper(
-    run: Result | Iterable[Request],
-    policies: Policies = (),
+    run: Result | Iterable[Request] | Mapping[str, Any],
+    policies: object = (),
     /,
     *,
     step: int = 0,
-    cost: prices.Cost = prices.OPT_13B_A100,
-    kv: KVCache | None = None,
     caption: str = "",
-    id: str | None = None,
+    id: str = "stepper",
     **options: Any,
 ) -> Explorer:
-    """Show a run step by step: clock, queue, batch, token budget, KV blocks, and why.
+    """Show a run step by step: clock, queue, batch, tokens, KV blocks, decisions and reasons.
 
     Parameters
     ----------
-    run : Result or iterable of Request
-        A run with ``record_steps=True``, or the requests to run.
+    run : Result, iterable of Request, or trace
+        A run with ``record_steps=True``; the requests to run; or a trace that `replay.read`
+        loaded, also several by label.
     policies : policy, text, list of these, or mapping of labels to these
-        Needed with requests. A text names a policy as on the command line:
-        ``"chunked:token_budget=512"``. The first one is shown at the start.
+        What is to run the requests. A text names a policy as on the command line:
+        ``"chunked:token_budget=512"``. In a mapping a policy may stand in a dict with options
+        that are its own: ``{"paged": {"policy": ..., "kv": KVCache(8)}}``. The first one is shown
+        at the start.
     step : int
         The step to start with.
-    cost, kv, **options
-        As for `servesim.simulate`.
     caption : str
         The conclusion, in a sentence.
-    id : str, optional
+    id : str
         Id on the page; needed if one page shows two steppers.
+    **options
+        Of `servesim.simulate`: ``kv``, ``cost`` and the others.
 
     Returns
     -------
@@ -80,62 +82,67 @@ def stepper(
     >>> stepper(requests, ["continuous", "naive"])
     explore('servesim.figs:stepper')
     >>> stepper(ss.simulate(requests, ss.policies.VLLM(), record_steps=True))
-    explore('stepper')
+    explore('show')
     """
-    more: dict[str, Any] = {"caption": caption, "id": id or "stepper"}
+    known: dict[str, Story] = {}
     if isinstance(run, Result):
         if policies or options:
             raise InputError("stepper: a result has been run; give requests to run policies")
-        story = Story(run)
-        return _explorer(lambda step: draw(story, step), {"step": Steps(step)}, **more)
-
-    requests, made = list(run), _labelled(policies)
-    params: dict[str, object] = {"step": Steps(step)}
-    if len(made) > 1:
-        params = {"policy": list(made), **params}
-    memory = kv or KVCache()
-    told = _described(requests, made, cost, memory, options)
-    if told is not None:
-        fixed: dict[str, Any] = {"run": told}
-        if len(made) == 1:
-            fixed["policy"] = next(iter(made))
-        return Explorer("servesim.figs:stepper", params, fixed=fixed, **more)
-
-    stories: dict[str, Story] = {}
-
-    def show(policy: str = next(iter(made)), step: int = 0) -> Figure:
-        if policy not in stories:
-            stories[policy] = Story(
-                simulate(requests, made[policy], cost=cost, kv=memory, record_steps=True, **options)
-            )
-        return draw(stories[policy], step)
-
-    return _explorer(show, params, **more)
-
-
-def _explorer(show: Callable[..., Figure], params: dict[str, object], **more: Any) -> Explorer:
-    show.__name__ = "stepper"
-    return Explorer(show, params, **more)
-
-
-def _labelled(policies: Policies) -> dict[str, SupportsPlan]:
-    """Return each policy by its label: what was given, or the policy with its options."""
-    if isinstance(policies, Mapping):
-        given: list[tuple[str, str | SupportsPlan]] = list(policies.items())
+        setups: dict[str, Setup] = {}
+        known[run.policy] = Story(run)
     else:
-        some: Any = policies if isinstance(policies, list | tuple) else [policies]
+        setups = _traces(run) if isinstance(run, Mapping) else _setups(run, policies, options)
+
+    labels = list(setups or known)
+    params: dict[str, object] = {"run": labels} if len(labels) > 1 else {}
+    params["step"] = Steps(step)
+    fixed = {} if len(labels) > 1 else {"run": labels[0]}
+    names = {"run": "Run" if isinstance(run, Mapping) else "Policy"} if len(labels) > 1 else {}
+    more: dict[str, Any] = {"labels": names, "caption": caption, "id": id}
+
+    text = _text(setups)
+    if text is not None:
+        return Explorer("servesim.figs:stepper", params, fixed={"runs": text, **fixed}, **more)
+
+    def show(run: str, step: int) -> Figure:
+        if run not in known:
+            requests, policy, own = setups[run]
+            known[run] = Story(simulate(requests, policy, record_steps=True, **own))
+        return draw(known[run], step)
+
+    return Explorer(show, params, fixed=fixed, **more)
+
+
+def _traces(run: Mapping[str, Any]) -> dict[str, Setup]:
+    traces = {str(run.get("name", "trace")): run} if "requests" in run else run
+    if not traces or not all(isinstance(trace, dict) for trace in traces.values()):
+        raise InputError("stepper: a mapping holds a trace, or several by label; see replay.read")
+    return {label: setup(dict(trace)) for label, trace in traces.items()}
+
+
+def _setups(run: Iterable[Request], policies: Any, options: dict[str, Any]) -> dict[str, Setup]:
+    """Return what is to be run, by label: what was given, or the policy with its options."""
+    if isinstance(policies, Mapping):
+        given = list(policies.items())
+    else:
+        some = policies if isinstance(policies, list | tuple) else [policies]
         given = [(p if isinstance(p, str) else _name(p), p) for p in some]
     if not given:
         raise InputError(
-            "stepper: there is no policy to run the requests; write stepper(requests, MyPolicy())"
+            "stepper: no policy is given to run the requests; write stepper(requests, MyPolicy())"
         )
-    labels = [label for label, _ in given]
-    if len(set(labels)) < len(labels):
-        raise InputError(
-            f"stepper: two policies are called {max(labels, key=labels.count)!r}; give a mapping, "
-            "{'first': ..., 'second': ...}"
-        )
-    return {label: named_policy(p) if isinstance(p, str) else p for label, p in given}
+    requests, setups = list(run), dict[str, Setup]()
+    for label, policy in given:
+        if label in setups:
+            raise InputError(
+                f"stepper: two policies are called {label!r}; give a mapping with a name for each"
+            )
+        own = dict(policy) if isinstance(policy, Mapping) else {"policy": policy}
+        made = own.pop("policy", None)
+        if isinstance(made, str):
+            made = spec.policy(made)
+        setups[label] = requests, made, options | own
+    return setups
 
 
 def _name(policy: object) -> str:
@@ -145,31 +152,33 @@ def _name(policy: object) -> str:
     return type(policy).__name__ if plain else repr(policy)
 
 
-def _described(
-    requests: list[Request],
-    policies: Mapping[str, SupportsPlan],
-    cost: prices.Cost,
-    kv: KVCache,
-    options: Mapping[str, Any],
-) -> str | None:
-    """Return the run as a text that a page can run again; None if that cannot be."""
-    built_in: dict[type[Any], str] = {kind: name for name, kind in BUILT_IN.items()}
-    price = next((name for name, kind in _PRICES.items() if type(cost) is kind), None)
-    if price is None or any(type(p) not in built_in for p in policies.values()):
-        return None
-    numbers: Any = cost  # a dataclass, as all that are in _PRICES
-    told = {
-        "requests": [astuple(r) for r in requests],
-        "policies": {label: [built_in[type(p)], _options(p)] for label, p in policies.items()},
-        "cost": [price, {f.name: getattr(cost, f.name) for f in fields(numbers) if f.init}],
-        "kv": {f.name: getattr(kv, f.name) for f in fields(kv)},
-        "options": dict(options),
-    }
+def _text(setups: Mapping[str, Setup]) -> str | None:
+    """Describe the runs so that a page can run them again; None if that cannot be."""
+    policies: dict[type[Any], str] = {kind: name for name, kind in BUILT_IN.items()}
+    prices = {kind: name for name, kind in PRICES.items()}
+    told = {}
+    for label, (requests, policy, given) in setups.items():
+        options = dict(given)
+        cost = options.pop("cost", None) or OPT_13B_A100
+        kv = options.pop("kv", None) or KVCache()
+        if type(policy) not in policies or type(cost) not in prices:
+            return None
+        told[label] = {
+            "requests": [astuple(r) for r in requests],
+            "policy": [policies[type(policy)], _options(policy)],
+            "cost": [prices[type(cost)], _fields(cost)],
+            "kv": _fields(kv),
+            "options": options,
+        }
     try:
-        return json.dumps(told)
+        return json.dumps(told) if told else None
     except TypeError:  # an option that is a function, say
         return None
 
 
 def _options(policy: object) -> dict[str, Any]:
     return {name: getattr(policy, name) for name in inspect.signature(type(policy)).parameters}
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {f.name: getattr(record, f.name) for f in fields(record) if f.init}

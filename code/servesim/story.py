@@ -231,7 +231,7 @@ class Story:
             return f"is thrown out: {why}" if why else f"is thrown out, frees {so_many(held)}"
         if why:
             return f"waits: {why}"
-        return "arrives" if rid in step.arrived else ""
+        return "arrives and waits" if rid in step.arrived else ""
 
     @staticmethod
     def _reason(rid: int, step: StepRecord) -> str:

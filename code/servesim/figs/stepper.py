@@ -33,46 +33,48 @@ _BAR = 96.0
 _DOT, _MOST_DOTS = 9.0, 8
 
 
-def stepper(run: str, policy: str, step: int = 0) -> svg.Figure:
+def stepper(runs: str, run: str, step: int = 0) -> svg.Figure:
     """Draw one step of a run that is described by a text.
 
     Parameters
     ----------
+    runs : str
+        JSON, as `servesim.stepper.stepper` writes it. By label: ``requests`` (id, arrival in ns,
+        prompt and output tokens, priority, tenant), ``policy`` and ``cost`` (name and options),
+        ``kv``, and ``options`` of `simulate`.
     run : str
-        JSON, as `servesim.stepper.stepper` writes it: ``requests`` (id, arrival in ns, prompt and
-        output tokens, priority, tenant), ``policies`` (by label: name and options), ``cost`` and
-        ``kv`` (name and options, options), ``options`` (of `simulate`).
-    policy : str
-        The label of one of the policies.
+        The label of one of them.
     step : int
         Which step, from 0; the last one if the run is shorter.
 
     Raises
     ------
     InputError
-        If the text is no run, or there is no such policy.
+        If the text describes no run, or there is no such label.
     """
-    return draw(_story(run, policy), step)
+    return draw(_story(runs, run), step)
 
 
 @lru_cache(maxsize=16)
-def _story(run: str, policy: str) -> Story:
+def _story(runs: str, run: str) -> Story:
     """Run it; looking at another step runs nothing again."""
-    told: dict[str, Any] = json.loads(run)
-    name, options = choose("policy", policy, told["policies"])
-    made: SupportsPlan = build(choose("policy", name, BUILT_IN), options, f"policy {name!r}")
-    prices = {"affine": cost.Affine, "roofline": cost.Roofline}
+    told: dict[str, Any] = choose("run", run, json.loads(runs))
+    name, options = told["policy"]
     kind, numbers = told["cost"]
-    return Story(
-        simulate(
-            [Request(*row) for row in told["requests"]],
-            made,
-            cost=choose("cost", kind, prices)(**numbers),
-            kv=KVCache(**told["kv"]),
-            record_steps=True,
-            **told["options"],
-        )
+    made: SupportsPlan = build(choose("policy", name, BUILT_IN), options, f"policy {name!r}")
+    result = simulate(
+        [Request(*row) for row in told["requests"]],
+        made,
+        cost=choose("cost", kind, PRICES)(**numbers),
+        kv=KVCache(**told["kv"]),
+        record_steps=True,
+        **told["options"],
     )
+    return Story(result)
+
+
+PRICES: dict[str, type[Any]] = {"affine": cost.Affine, "roofline": cost.Roofline}
+"""Price lists that a text can describe."""
 
 
 def draw(story: Story, step: int) -> svg.Figure:
