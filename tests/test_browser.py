@@ -346,6 +346,7 @@ def test_a_figure(reader: Any, live: Live, record_property: Callable[[str, objec
     def check(move: Callable[[], object]) -> None:
         last = figure.drawn(move)
         expected = in_cpython(live, figure.values())
+        expected.pop("limits", None)  # what a stepper's slider ends at: tested below
         assert {key: last[key] for key in ("picture", "numbers")} == expected
         times.append(last["ms"])
         shown = "m => { const t = document.createElement('template'); t.innerHTML = m;"

@@ -192,7 +192,7 @@ def code_of(page: Page, section: str, cell: list[tuple[int, str]]) -> None:
     header = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
     figure = (yaml.safe_load(header[1]) or {}).get("mystnb", {}) if header else {}
     code = text[header.end() :] if header else text
-    live = bool(re.search(r"\bexplore\(", code))
+    live = bool(re.search(r"\b(explore|stepper)\(", code))
     if "figure" in figure:
         said = {**figure["figure"], "alt": figure.get("image", {}).get("alt", ""), "live": live}
         page.figures[said.get("name", f"line {body[0][0]}")] = body[0][0], said

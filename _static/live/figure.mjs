@@ -192,7 +192,7 @@ export class LiveFigure {
   }
 
   /** Let controls end where the picture says; return the values that it shows. */
-  #limited(values, limits) {
+  #limited(values, limits = {}) {
     if (this.#wanted) return values; // the reader has moved on
     const shown = { ...values };
     for (const control of this.#controls) {

@@ -64,5 +64,10 @@ def answer(request: str) -> str:
         figure = render(asked["target"], values, defaults=defaults, id=asked["id"])
     except Exception as error:  # a reader's slider must not end in a traceback
         return json.dumps({"message": sentence(error)})
-    drawn = {"picture": figure.picture_html(), "numbers": figure.numbers_html()}
-    return json.dumps({**drawn, "limits": dict(figure.limits)})
+    drawn: dict[str, object] = {
+        "picture": figure.picture_html(),
+        "numbers": figure.numbers_html(),
+    }
+    if figure.limits:
+        drawn["limits"] = dict(figure.limits)
+    return json.dumps(drawn)

@@ -94,8 +94,9 @@ def stepper(
         setups = _traces(run) if isinstance(run, Mapping) else _setups(run, policies, options)
 
     labels = list(setups or known)
-    params: dict[str, object] = {"run": labels} if len(labels) > 1 else {}
-    params["step"] = Steps(step)
+    params: dict[str, object] = {"step": Steps(step)}
+    if len(labels) > 1:
+        params["run"] = labels
     fixed = {} if len(labels) > 1 else {"run": labels[0]}
     names = {"run": "Run" if isinstance(run, Mapping) else "Policy"} if len(labels) > 1 else {}
     more: dict[str, Any] = {"labels": names, "caption": caption, "id": id}

@@ -19,7 +19,7 @@ _BUTTONS = (
     ("next", "Next ›", "Next step", "ArrowRight"),
     ("last", "Last »", "Last step", "End"),
 )
-_KEYS = "Keys: ← and → move by one step, Home and End to the ends, the space bar plays and pauses."
+_KEYS = "Keys: ← and → for one step, Home and End for the ends, space to play and pause."
 
 
 @dataclass(frozen=True, slots=True)

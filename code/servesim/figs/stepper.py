@@ -136,11 +136,10 @@ class Clock(_Full):
     def draw(self, canvas: Canvas, frame: Frame) -> float:
         """Draw the strip and return its height, in px."""
         now, steps, size = self.now, self.story.steps, canvas.size
-        begins, ends = ms(now.step.start_ns)[:-3], ms(now.step.end_ns)
         top = self.head(
             canvas,
             f"Step {now.step.index} of {steps[-1].index}",
-            f"{begins} to {ends}, lasts {ms(now.step.cost_ns)}",
+            f"at {ms(now.step.start_ns)}, lasts {ms(now.step.cost_ns)}",
             frame.width,
         )
         top += 9  # the signs stand here

@@ -88,7 +88,8 @@ class VLLM(Policy):
         if not step.preempted:
             self.admit_waiting(step, limit, rules)
         elif view.waiting:
-            step.hold(view.waiting[0], "nobody joins in a step that throws somebody out")
+            head = next(iter(self.in_order(view.waiting)))
+            step.hold(head, "nobody joins in a step that throws somebody out")
         return step.plan(self.new_queue(step))
 
     def serve_running(self, step: Draft, limit: int, rules: Release) -> None:
