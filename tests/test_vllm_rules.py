@@ -211,7 +211,7 @@ RULES = [
     Mutation(
         "the first that lacks blocks ends the scan: nobody is skipped",
         "vllm",
-        '                return step.hold(r, f"needs {need} blocks, {step.free} free")\n',
+        '                return step.hold(r, f"needs {so_many(need)}, {step.free} free")\n',
         "                continue\n",
     ),
     Mutation(
@@ -298,8 +298,8 @@ RULES = [
     Mutation(
         "a request ends at max_model_len",
         "replay",
-        'max_model_len=asked["max_model_len"]',
-        "max_model_len=None",
+        '"max_model_len": asked["max_model_len"]',
+        '"max_model_len": None',
     ),
     Mutation(
         "blocks of the finished are free for the next step, not for this one",
@@ -405,20 +405,20 @@ RULES = [
     Mutation(
         "arrivals by step are steps",
         "replay",
-        "arrivals_by_step=by_step",
-        "arrivals_by_step=False",
+        '"arrivals_by_step": by_step',
+        '"arrivals_by_step": False',
     ),
     Mutation(
         "a run is stalled after three empty steps",
         "replay",
-        'stall_steps=asked["stall_steps"]',
-        "stall_steps=2",
+        '"stall_steps": asked["stall_steps"]',
+        '"stall_steps": 2',
     ),
     Mutation(
         "a run is cut at max_steps",
         "replay",
-        'max_steps=asked["max_steps"]',
-        'max_steps=asked["max_steps"] - 1',
+        '"max_steps": asked["max_steps"]',
+        '"max_steps": asked["max_steps"] - 1',
     ),
 ]
 

@@ -181,8 +181,10 @@ class Engine:
         )
 
     def _token_budget(self) -> int | None:
-        budget = _read(self.policy, "token_budget")
-        return budget if type(budget) is int and budget > 0 else None
+        """Return how many tokens a step may hold, if the policy says so; vLLM has its own name."""
+        names = ("token_budget", "max_num_batched_tokens")
+        budgets = (_read(self.policy, name) for name in names)
+        return next((b for b in budgets if type(b) is int and b > 0), None)
 
     def advance(self) -> bool:
         """Take a step, or several equal ones, or move the clock on. False when the run is over."""

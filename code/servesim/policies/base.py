@@ -23,7 +23,7 @@ class Policy:
         Declare True to give a request all the blocks it will ever need when it joins.
         Needs `knows_output_length`.
 
-    A policy with an attribute ``token_budget`` (int or None) is drawn against that limit.
+    If a policy has an attribute ``token_budget``, the stepper shows each step against it.
 
     A policy that knows output lengths may also have a method
     ``predict(prompt_len, output_len) -> int``: how many tokens it expects, which is then what

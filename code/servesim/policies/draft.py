@@ -27,6 +27,7 @@ class Draft:
 
     def __init__(self, view: View, budget: int) -> None:
         self.view, self.budget, self.free = view, budget, view.free_blocks
+        self._whole_budget = budget
         self.size, self.cursor = len(view.running), 0
         self.turns: list[Progress] = []
         self.decode_all = False
@@ -109,12 +110,24 @@ class Draft:
         need = so_many(self.view.blocks_needed(r, tokens))
         return f"r{r.id} needs {need} more, {self.free} free"
 
+    @property
+    def full(self) -> str:
+        """Say what is used up: the token budget, or else the places in the batch."""
+        if self.budget:
+            return f"all {self.size} places are taken"
+        return f"the step's {self._whole_budget} tokens are used"
+
     def hold(self, r: Progress, why: str) -> None:
         """Note why a request gets nothing in this step."""
         self.reasons[r.id] = f"r{r.id} waits: {why}"
 
     def plan(self, queue: list[int] | None) -> Plan:
         """Write it down. It repeats itself if all it does is to decode."""
+        if not self.budget:
+            for r in self.turns[self.cursor : self.cursor + 1]:
+                self.hold(r, self.full)
+        if self.preempted and self.view.waiting and self.view.waiting[0].id not in self.reasons:
+            self.hold(self.view.waiting[0], "nobody joins in a step that throws somebody out")
         return Plan(
             scheduled=list(self.tokens.items()),
             decode_all=self.decode_all,

@@ -73,11 +73,6 @@ class VLLM(Policy):
         one_of(tuple(RELEASES), release=self.release)
         share(watermark=self.watermark)
 
-    @property
-    def token_budget(self) -> int:
-        """Tokens that a step may hold."""
-        return self.max_num_batched_tokens
-
     def plan(self, view: View) -> Plan:
         """Serve those who run; admit newcomers only if nobody had to be preempted."""
         step, rules = Draft(view, self.max_num_batched_tokens), RELEASES[self.release]
@@ -87,9 +82,6 @@ class VLLM(Policy):
         self.serve_running(step, limit, rules)
         if not step.preempted:
             self.admit_waiting(step, limit, rules)
-        elif view.waiting:
-            head = next(iter(self.in_order(view.waiting)))
-            step.hold(head, "nobody joins in a step that throws somebody out")
         return step.plan(self.new_queue(step))
 
     def serve_running(self, step: Draft, limit: int, rules: Release) -> None:
@@ -107,8 +99,6 @@ class VLLM(Policy):
                 step.cursor += 1
             elif self.policy == "fcfs" or not rules.goes_on_after_itself:
                 return
-        for r in step.turns[step.cursor : step.cursor + 1]:
-            step.hold(r, f"the step's {self.max_num_batched_tokens} tokens are used")
 
     def victim(self, step: Draft) -> Progress:
         """Choose whom to preempt: the last to join; by priority the least urgent and latest."""
@@ -120,10 +110,8 @@ class VLLM(Policy):
     def admit_waiting(self, step: Draft, limit: int, rules: Release) -> None:
         """Take from the head of the queue; the first that lacks room ends it for all behind."""
         for r in self.in_order(step.view.waiting):
-            if step.size >= self.max_num_seqs:
-                return step.hold(r, f"all {self.max_num_seqs} places are taken")
-            if not step.budget:
-                return step.hold(r, f"the step's {self.max_num_batched_tokens} tokens are used")
+            if not step.budget or step.size >= self.max_num_seqs:
+                return step.hold(r, step.full)
             tokens = min(r.missing, limit or r.missing)
             if tokens > step.budget and not self.enable_chunked_prefill:
                 step.hold(r, f"{tokens} tokens do not fit the {step.budget} left in the budget")
