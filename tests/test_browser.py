@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import threading
 import time
 import urllib.parse
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from servesim.page import answer
+from tests import sameness
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="the extra `dev` brings it")
 import serve  # noqa: E402
@@ -586,3 +588,30 @@ def test_a_request_to_another_host_would_be_seen(reader: Any, live: Live) -> Non
           new Worker(URL.createObjectURL(new Blob([code]))).onmessage = done; })"""
     )
     assert window.wrong == ["asks another host for http://elsewhere.example/x"]
+
+
+# ------------------------------------------------------------------- the same digits here
+
+# The page's Python on its own, without the page's script.
+IN_THE_PAGES_PYTHON = """async ([home, source]) => {
+  const { loadPyodide } = await import(home + "pyodide.mjs");
+  const list = await (await fetch(home + "servesim-lock.json")).text();
+  const python = await loadPyodide({
+    indexURL: home, lockFileContents: list, packageBaseUrl: home,
+  });
+  await python.loadPackage("servesim");
+  return python.runPython(source + "\\njson.dumps([sys.version, digests()])");
+}"""
+
+
+def test_the_page_s_python_gives_every_digit(reader: Any, site: Site) -> None:
+    """Another release of Python, compiled for another machine: 20 seeds of every policy."""
+    window = reader().open("search.html")
+    source = Path(sameness.__file__).read_text(encoding="utf-8").partition("if __name__")[0]
+    told = window.page.evaluate(
+        IN_THE_PAGES_PYTHON, [f"{site.address}pyodide/", f"import sys\n{source}"]
+    )
+    version, found = json.loads(told)
+    assert found == sameness.digests()
+    assert version != sys.version
+    assert window.wrong == []
