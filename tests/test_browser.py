@@ -539,28 +539,83 @@ def test_values_of_an_address_that_make_no_sense(reader: Any, site: Site, live: 
 # ------------------------------------------------------------------------- JupyterLite
 
 
-def test_jupyterlite_runs_a_chapter(reader: Any, site: Site, folder: Path) -> None:
-    """The launch button opens the chapter; all its cells run, and a slider moves the picture."""
+IDLE = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
+# Some cell has a number, none waits, and the kernel is idle for a second: between two cells it is
+# so for a moment, and a folded cell shows no number.
+ALL_RAN = """idle => {
+  const prompts = [...document.querySelectorAll(".jp-InputPrompt")].map((e) => e.textContent);
+  const ran = prompts.some((text) => /\\d/.test(text)) && !prompts.includes("[*]:");
+  const now = performance.now();
+  window.since = ran && document.querySelector(idle) ? window.since ?? now : undefined;
+  return now - window.since > 1000;
+}"""
+
+
+class Lite:
+    """JupyterLite as its reader sees it, and what the reader does in it."""
+
+    def __init__(self, window: Reader) -> None:
+        self.window, self.page = window, window.page
+        self.page.set_default_timeout(4 * START_MS)
+
+    def open(self, path: str) -> None:
+        """Come to a file anew, as after closing the browser."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.window.site.address}lite/lab/index.html?path={path}")
+        # It also opens what was open before, and that may come to lie on top.
+        self.page.locator("#jp-main-dock-panel .lm-TabBar-tab", has_text=Path(path).name).click()
+
+    def menu(self, menu: str, item: str) -> None:
+        self.page.get_by_role("menuitem", name=menu, exact=True).click()
+        self.page.get_by_text(item, exact=True).first.click()
+
+    def run_all(self) -> None:
+        """Run a notebook, and wait for its end."""
+        self.page.locator(IDLE).wait_for(state="attached")
+        self.menu("Run", "Run All Cells")
+        self.page.wait_for_function(ALL_RAN, arg=IDLE)
+        errors = self.page.locator("[data-mime-type='application/vnd.jupyter.error']")
+        assert errors.all_inner_texts() == []
+
+    def text(self) -> str:
+        """Return the text of the open file."""
+        text: str = self.page.locator(".jp-FileEditor .cm-content").inner_text()
+        return text
+
+    def asked_others(self) -> list[str]:
+        """Return what was asked of another host.
+
+        JupyterLite grumbles, and asks for its heart at the server's root.
+        """
+        own = f"http://{urllib.parse.urlsplit(self.window.site.address).netloc}/"
+        return [w for w in self.window.wrong if "another host" in w and own not in w]
+
+
+@pytest.fixture
+def lite(reader: Any, folder: Path) -> Lite:
     if not (folder / "lite").is_dir():
         pytest.skip("this site was built without JupyterLite: run `make site`")
+    return Lite(reader(script=METERED, accept_downloads=True))
+
+
+def test_jupyterlite_runs_a_chapter(lite: Lite, folder: Path) -> None:
+    """The launch button opens the chapter; all its cells run, and a slider moves the picture."""
     pages = [page for page in shots.pages_of(folder) if live_figures(folder, page)]
     name = min(pages, key=lambda page: (folder / page).stat().st_size)
-    window = reader(script=METERED).open(name)
-    page = window.page
+    page = lite.window.open(name).page
     button = page.locator("a[href*='lite/lab/index.html']").first.evaluate("e => e.href")
     notebook = name.replace(".html", ".ipynb")
-    assert button == f"{site.address}lite/lab/index.html?path={notebook}"
-    page.set_default_timeout(4 * START_MS)
+    assert button == f"{lite.window.site.address}lite/lab/index.html?path={notebook}"
     page.goto(button)
-    idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
-    page.locator(idle).wait_for(state="attached")
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_text("Run All Cells", exact=True).first.click()
+    lite.run_all()
     slider = page.locator(".jp-OutputArea .noUi-handle").first
     slider.wait_for(state="attached")
-    page.locator(idle).wait_for(state="attached")
     picture = page.locator(".jp-OutputArea .widget-html .live-picture svg").first
     before = picture.evaluate("e => e.outerHTML")
+    numbers = page.locator(".jp-OutputArea .live-table table").first
+    assert not numbers.is_visible()
+    page.get_by_text("Table of the numbers").first.click()
+    numbers.wait_for()
     slider.focus()
     slider.press("ArrowRight")
     until(
@@ -569,12 +624,43 @@ def test_jupyterlite_runs_a_chapter(reader: Any, site: Site, folder: Path) -> No
         ".outerHTML !== before",
         arg=before,
     )
-    errors = page.locator("[data-mime-type='application/vnd.jupyter.error']")
-    assert errors.all_inner_texts() == []
-    # JupyterLite grumbles, and asks for its heart at the server's root; but it needs nobody else.
-    own = f"http://{urllib.parse.urlsplit(site.address).netloc}/"
-    asked = [wrong for wrong in window.wrong if "another host" in wrong and own not in wrong]
-    assert asked == []
+    assert numbers.is_visible()
+    assert lite.asked_others() == []
+
+
+def test_jupyterlite_keeps_a_policy_and_gives_it_back(lite: Lite) -> None:
+    """A policy is edited, survives a reload, is downloaded, runs, and can be reset."""
+    page, mine = lite.page, "chapters/policies/my_policy.py"
+    lite.open(mine)
+    editor = page.locator(".jp-FileEditor .cm-content")
+    editor.click()
+    page.keyboard.press("Control+End")
+    page.keyboard.insert_text("\n    edited = True\n")
+    page.keyboard.press("Control+S")
+    page.locator(".jp-mod-dirty").wait_for(state="detached")
+    lite.open(mine)
+    editor.filter(has_text="edited = True").wait_for()
+    with page.expect_download() as download:
+        lite.menu("File", "Download")
+    assert "    edited = True\n" in Path(download.value.path()).read_text()
+
+    lite.open("chapters/your-policy.ipynb")
+    lite.run_all()
+    outputs = page.locator(".jp-OutputArea-output")
+    assert outputs.filter(has_text="edited = True").count() == 1
+    assert outputs.filter(has_text="Continuous(max_running=16)").count() == 1
+    page.locator(".jp-CodeCell .cm-content", has_text="# reset").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text('reset("policies/my_policy.py")')
+    page.keyboard.press("Shift+Enter")
+    outputs.filter(has_text="Yours is kept as policies/my_policy_1.py").wait_for()
+
+    lite.open(mine)
+    editor.filter(has_text="class MyPolicy").wait_for()
+    assert "edited" not in lite.text()
+    lite.open("chapters/policies/my_policy_1.py")
+    editor.filter(has_text="edited = True").wait_for()
+    assert lite.asked_others() == []
 
 
 # ------------------------------------------------------------- the tests could fail

@@ -72,6 +72,14 @@ def test_every_place_of_the_sliders(rate: float, spread: float) -> None:
         assert f"theory says a mean wait of {theory:.2f} s" in figure.summary
 
 
+@pytest.mark.parametrize(("rate", "spread"), [*CORNERS, (0.2, 0.5), (0.14, 1.25)])
+def test_the_eight_runs_are_the_simulators(rate: float, spread: float) -> None:
+    short, long = figs.naive._lengths(spread)
+    for seed, waits in enumerate(figs.naive._waits(rate, spread)):
+        requests = ss.workload.poisson(250, rate, 512, [short] * 9 + [long], seed)
+        assert waits == [wait / 1e9 for wait in waits_ns(ss.simulate(requests, Naive()))]
+
+
 @pytest.mark.parametrize("spread", [i / 4 for i in range(11)])
 def test_the_spread_is_the_coefficient_of_variation(spread: float) -> None:
     short, long = figs.naive._lengths(spread)

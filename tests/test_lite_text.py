@@ -102,7 +102,7 @@ def test_a_box_over_several_cells_is_one_box_in_each() -> None:
         else cell.metadata.get("jupyter", {})
         for cell in adapt(cells, BOOK)
     ]
-    hidden = {"source_hidden": True, "outputs_hidden": True}
+    hidden = {"source_hidden": True}
     assert texts == [
         [("", "", "Before."), ("Exercise 1.3: By hand", "hint", ""), ("", "", "How much is 2.5?")],
         hidden,
@@ -144,7 +144,7 @@ def test_a_caption_follows_its_figure_and_hidden_cells_are_folded() -> None:
     assert [cell.cell_type for cell in cells] == ["code", "markdown", "code"]
     assert cells[1].source == f"**Fig. 1.2** It {link('chapters/a.html#sec-a', 'is')} so."
     assert cells[0].metadata.jupyter == {"source_hidden": True}
-    assert cells[2].metadata.jupyter == {"source_hidden": True, "outputs_hidden": True}
+    assert cells[2].metadata.jupyter == {"source_hidden": True}
 
 
 def test_numbers_and_citations_are_read_from_a_page(tmp_path: Path) -> None:

@@ -36,12 +36,8 @@ TARGET = re.compile(r"\([\w-]+\)=")
 BOX = "::::::::"
 # Shown by JupyterLab as they are.
 KNOWN = {"admonition", "note", "tip", "warning", "math"}
-# Tags of cells whose code or output the page folds away or leaves out.
-HIDDEN = {
-    "hide-input": ("source_hidden",),
-    "remove-input": ("source_hidden",),
-    "remove-cell": ("source_hidden", "outputs_hidden"),
-}
+# Tags of cells whose code the page folds away or leaves out. Here it is folded.
+FOLDED = {"hide-input", "remove-input", "remove-cell"}
 
 
 class NotInTheBookError(Exception):
@@ -328,11 +324,9 @@ def adapt(cells: list[NotebookNode], book: Book) -> list[NotebookNode]:
             adapted += [cell] if cell.source else []
             continue
         adapted.append(cell)
-        hidden = [key for tag in cell.metadata.get("tags", []) for key in HIDDEN.get(tag, ())]
-        if adapter.box:  # an answer, which nobody wants to see before its time
-            hidden += ["source_hidden", "outputs_hidden"]
-        if hidden:
-            cell.metadata["jupyter"] = dict.fromkeys(hidden, True)
+        # And what belongs to a solution: nobody wants to see it before its time.
+        if adapter.box or FOLDED & set(cell.metadata.get("tags", [])):
+            cell.metadata["jupyter"] = {"source_hidden": True}
         figure = cell.metadata.get("mystnb", {}).get("figure", {})
         if "caption" in figure:
             caption = prose(book, " ".join(figure["caption"].split()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from functools import cache
+from itertools import pairwise
 
 from .. import policies, svg, workload
 from ..engine import simulate
@@ -102,26 +103,34 @@ def _lengths(spread: float) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=64)
 def _waits(rate: float, spread: float) -> list[list[float]]:
-    """Serve eight workloads; return the wait of each request, in seconds."""
+    """Return the wait of each request, in seconds, in eight runs.
+
+    By Lindley's recursion, from services that the simulator has timed. For a server that takes
+    one at a time it gives what `simulate` gives, to the nanosecond, and makes a move quick.
+    """
     short, long = _lengths(spread)
     runs = []
     for seed in range(_RUNS):
+        wait, waits = 0, [0.0]
         asked = workload.poisson(_N, rate, 512, [short] * 9 + [long], seed)
-        records = simulate(asked, policies.Naive()).records
-        runs.append(
-            [((r.first_scheduled_ns or 0) - r.request.arrival_ns) / NS_PER_S for r in records]
-        )
+        for before, after in pairwise(asked):
+            gap = after.arrival_ns - before.arrival_ns
+            wait = max(0, wait + _alone_ns(before.output_len) - gap)
+            waits.append(wait / NS_PER_S)
+        runs.append(waits)
     return runs
+
+
+@cache
+def _alone_ns(output_len: int) -> int:
+    """Return how long it takes to serve one request."""
+    return simulate([Request(0, 0, 512, output_len)], policies.Naive()).end_ns
 
 
 @cache
 def _service(spread: float) -> tuple[float, float]:
     """Return the mean of the service time, in s, and of its square."""
-    times = []
-    for length in _lengths(spread):
-        alone = simulate([Request(0, 0, 512, length)], policies.Naive())
-        times.append(alone.end_ns / NS_PER_S)
-    short, long = times
+    short, long = (_alone_ns(length) / NS_PER_S for length in _lengths(spread))
     return 0.9 * short + 0.1 * long, 0.9 * short**2 + 0.1 * long**2
 
 
