@@ -124,6 +124,10 @@ def release(target: str | Path, root: str | Path | None = None) -> list[str]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already; name a new folder")
     files = dict(_contents(home, folder))
+    for name in NAMES:
+        module = f"code/servesim/grade/assignments/{name.replace('-', '_')}.py"
+        if module not in files:
+            raise InputError(f"{module} is not in the repository yet: git add it, then release")
     _refuse_solutions(files, home)
     part = folder.with_name(folder.name + ".part")
     try:
@@ -169,7 +173,7 @@ def _listed(home: Path, target: Path) -> list[str]:
     """Return the repository's files, as git knows them if it does."""
     try:
         listed = subprocess.run(
-            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+            ["git", "ls-files", "--cached", "-z"],  # nothing that merely lies around, as grades do
             cwd=home,
             capture_output=True,
             check=True,
