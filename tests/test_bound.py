@@ -10,20 +10,21 @@ from tests import strategies as s
 LISTS = (OPT_13B_A100, TOY, Affine(1, 100, 7), Roofline("opt-13b", "a100"))
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(s.runs())
 def test_no_policy_beats_it(run):
     requests, policy, options = run
     result = ss.simulate(requests, policy, **options)
-    assert result.makespan_ns >= options["cost"].lower_bound(requests, options["kv"])
-    assert result.makespan_ns >= options["cost"].lower_bound(requests)
+    served = [r.request for r in result.finished]  # some policies turn requests away
+    for kv in (options["kv"], None) if served else ():
+        assert result.makespan_ns >= options["cost"].lower_bound(served, kv)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(s.runs())
 def test_nobody_is_done_sooner_than_alone(run):
     requests, policy, options = run
-    for r in ss.simulate(requests, policy, **options).records:
+    for r in ss.simulate(requests, policy, **options).finished:
         assert r.e2e_ns >= options["cost"].lower_bound([r.request], options["kv"])
 
 
