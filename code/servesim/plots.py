@@ -368,7 +368,7 @@ def plane(
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     ax = ax or axes(height=4.2)
-    for marker, (label, points) in zip("os^Dvx" * len(curves), curves.items(), strict=False):
+    for marker, (label, points) in zip("os^DvxP*" * len(curves), curves.items(), strict=False):
         _, xs, ys = zip(*points, strict=True)
         ax.plot(xs, ys, marker=marker, label=label)
         for i, (name, x, y) in enumerate(points):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..plan import Plan, View
 from ..request import Progress
@@ -34,24 +34,24 @@ class Fair(VLLM):
         super().__post_init__()
         number_from(0, output_weight=self.output_weight)
         self.served: defaultdict[str, float] = defaultdict(float)
-        self._step, self._decoding, self._here = 0, list[str](), set[str]()
+        self._last: tuple[int, set[str], list[str]] = 0, set(), []
 
     def plan(self, view: View) -> Plan:
         """Count what was served since the last plan, then go on as vLLM does."""
-        steps, self._step = view.step - self._step, view.step
-        for tenant in self._decoding:
-            self.served[tenant] += self.output_weight * steps
+        step, before, decoded = self._last
+        for tenant in decoded:
+            self.served[tenant] += self.output_weight * (view.step - step)
         here = {r.tenant for r in (*view.running, *view.waiting)}
-        floor = min((self.served[t] for t in here & self._here), default=0.0)
-        self.served |= {t: max(self.served[t], floor) for t in here - self._here}
+        floor = min((self.served[t] for t in here & before), default=0.0)
+        self.served |= {t: max(self.served[t], floor) for t in here - before}
         plan = super().plan(view)
         joining, gone = dict(plan.scheduled), set(plan.preempted)
         for r in view.waiting:
-            self.served[r.tenant] += r.prompt_len if r.id in joining and not r.preemptions else 0
-        self._decoding = [r.tenant for r in view.running if r.decoding and r.id not in gone]
-        self._here = here
-        plan.repeatable &= not view.waiting  # the counters move, and with them the order
-        return plan
+            if r.id in joining and not r.preemptions:
+                self.served[r.tenant] += r.prompt_len
+        stay = (r for r in view.running if r.id not in gone)
+        self._last = view.step, here, [r.tenant for r in stay if r.decoding]
+        return replace(plan, repeatable=plan.repeatable and not view.waiting)
 
     def in_order(self, waiting: Iterable[Progress]) -> Iterator[Progress]:
         """Yield the oldest request of the tenant served least, again and again."""

@@ -36,7 +36,7 @@ class Shedding(VLLM):
         self._too_early_ns = view.clock_ns - round(self.patience_s * NS_PER_S)
         plan = super().plan(view)
         plan.rejected = [r.id for r in view.waiting if self.late(r)]
-        plan.reasons |= {rid: f"r{rid} is turned away: it is late" for rid in plan.rejected}
+        plan.reasons |= dict.fromkeys(plan.rejected, "it is late, and turned away")
         if plan.queue is not None:
             plan.queue = [rid for rid in plan.queue if rid not in plan.rejected]
         plan.repeatable &= not view.waiting  # they get late while others decode

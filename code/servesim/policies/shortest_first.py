@@ -38,12 +38,13 @@ class ShortestFirst(VLLM):
         whole_from(0, seed=self.seed)
 
     def predict(self, prompt_len: int, output_len: int) -> int:
-        """Return the length, off by a random factor; the same for the same lengths."""
+        """Return the length, off by a random factor."""
+        # Seeded by the lengths: asked twice, it says the same.
         z = random.Random(f"{self.seed}/{prompt_len}/{output_len}").gauss()
         return max(1, round(output_len * math.exp(min(self.error * z, 30.0))))
 
     def in_order(self, waiting: Iterable[Progress]) -> Iterable[Progress]:
-        """Return the queue, shortest first; equally short ones in order of arrival."""
+        """Return the queue, shortest first."""
         return sorted(waiting, key=lambda r: (left(r), r.arrival_ns, r.id))
 
 

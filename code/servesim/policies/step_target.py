@@ -45,12 +45,12 @@ class StepTarget(VLLM):
         done = max((r.computed for r in view.running.prefilling), default=0)
 
         def price_ns(prompt: int) -> int:
-            return self.prices.price_ns(
-                Work(prompt, decodes, context, prompt * (prompt + 2 * done), prompt)
-            )
+            pairs = prompt * (prompt + 2 * done)
+            return self.prices.price_ns(Work(prompt, decodes, context, pairs, prompt))
 
-        prompt = bisect_right(range(1, self._most + 1), self.target_ms * NS_PER_MS, key=price_ns)
+        limit_ns, sizes = self.target_ms * NS_PER_MS, range(1, self._most + 1)
+        prompt = bisect_right(sizes, limit_ns, key=price_ns)
         self.max_num_batched_tokens = min(self._most, decodes + max(1, prompt))
         plan = super().plan(view)
-        plan.repeatable &= not view.waiting  # the budget shrinks as contexts grow
+        plan.repeatable &= not view.waiting  # as contexts grow, it shrinks
         return plan
