@@ -11,7 +11,7 @@ from ..engine import Engine, SupportsPlan
 from ..errors import PlanError, PolicyError, said, students_place, without_frames_above
 from ..plan import Plan, View
 from .assignment import Assignment, Case, Failure, FileRule, Invariant, Performance, Rule, Run
-from .load import NoClassError, load
+from .load import MODULE, NoClassError, load
 from .source import Refused
 
 Maker = Callable[[Case], SupportsPlan]
@@ -307,7 +307,8 @@ def maker(text: str, file: str, class_name: str) -> Maker:
         except (Exception, SystemExit) as error:
             cause = without_frames_above(error, file)
             raise PolicyError(class_name, None, None, cause, "__init__") from error
-        named: type[Student] = type(class_name, (Student,), {})  # as errors and reports call it
+        # As errors and reports call it, and none of ours: Ctrl-C then names the student's line.
+        named: type[Student] = type(class_name, (Student,), {"__module__": MODULE})
         return named(policy)
 
     return make
