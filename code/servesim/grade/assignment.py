@@ -250,7 +250,7 @@ def literal(text: str, name: str) -> object:
         raise InputError(f"the file sets no {name}: write `{name} = ...` at its left margin")
     try:
         return ast.literal_eval(value)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError, MemoryError):
         raise InputError(
             f"{name} in line {value.lineno} must be written out: numbers, texts, lists and "
             "tuples, nothing that has to be computed"

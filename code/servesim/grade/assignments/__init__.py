@@ -17,6 +17,7 @@ NAMES = (
     "preemption",
     "tenants",
     "lab-never-fits",
+    "lab-prefill-again",
 )
 """Names on the command line; a ``-`` in one is a ``_`` in its module's name."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...engine import SupportsPlan
-from ...errors import InputError
+from ...errors import InputError, brief
 from ...request import NS_PER_MS, Request
 from ..assignment import Case, Failure, FileRule, Run, literal
 from ..judge import run
@@ -38,11 +38,11 @@ def handed_in(text: str) -> tuple[Request, ...]:
         raise InputError(f"{NAME} has {len(rows)} requests, at most {MOST_REQUESTS} are allowed")
     for row in rows:
         if not isinstance(row, list | tuple) or len(row) != len(LIMITS):
-            raise InputError(f"{NAME}: {row!r} is no row (arrival_ms, prompt_len, output_len)")
+            raise InputError(f"{NAME}: {brief(row)} is no row (arrival_ms, prompt_len, output_len)")
         for value, (name, (least, most)) in zip(row, LIMITS.items(), strict=True):
             if type(value) is not int or not least <= value <= most:
                 raise InputError(
-                    f"{NAME}: {name} is a whole number from {least} to {most}, not {value!r}"
+                    f"{NAME}: {name} is a whole number from {least} to {most}, not {brief(value)}"
                 )
     if [row[0] for row in rows] != sorted(row[0] for row in rows):
         raise InputError(f"{NAME}: sort the rows by their arrival")
@@ -75,10 +75,10 @@ def finds_the_fault(
     def check(text: str) -> Failure | None:
         try:
             requests = handed_in(text)
+            tried = replace(case, name=NAME, requests=requests)
+            found, told = run(tried, faulty), run(tried, reference)
         except InputError as error:
-            return Failure(NAME, str(error))
-        tried = replace(case, name=NAME, requests=requests)
-        found = run(tried, faulty)
+            return Failure(NAME, str(error).partition(";")[0])
         if fails(found) is None:
             served = found.result
             detail = (
@@ -86,11 +86,9 @@ def finds_the_fault(
                 f"requests are served in {served.steps} steps, and nobody else could be"
             )
             return Failure(NAME, detail)
-        unfair = fails(run(tried, reference))
-        if unfair is not None:
-            return Failure(
-                NAME, f"no policy could pass it; the reference fails too: {unfair.detail}"
-            )
+        if (unfair := fails(told)) is not None:
+            detail = f"no policy could pass it; the reference fails too: {unfair.detail}"
+            return Failure(NAME, detail)
         return None
 
     demand = (

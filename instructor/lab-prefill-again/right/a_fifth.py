@@ -1,0 +1,37 @@
+"""Keeps a fifth of the cache free at the door, and room for the whole of what is missing."""
+
+from servesim import Plan
+
+# At most five rows: arrival in ms, prompt tokens, output tokens.
+WORKLOAD = [(0, 240, 220), (900, 400, 10), (1000, 10, 10)]
+
+
+class Policy:
+    """A token budget, blocks on demand, and the last to join goes when they run out."""
+
+    def __init__(self, budget):
+        self.budget = budget
+
+    def plan(self, view):
+        """Serve those who run, then let in from the head of the queue."""
+        plan, left, free = Plan(), self.budget, view.free_blocks
+        batch = list(view.running)
+        for r in list(batch):
+            tokens = min(r.missing, left)
+            while r in batch and view.blocks_needed(r, tokens) > free:
+                victim = batch.pop()
+                plan.preempted.append(victim.id)
+                free += victim.blocks
+            if r in batch and tokens:
+                plan.scheduled.append((r.id, tokens))
+                left, free = left - tokens, free - view.blocks_needed(r, tokens)
+        free -= sum(view.blocks_needed(r, r.missing) for r in batch if not r.decoding)
+        free -= view.total_blocks // 5 if batch else 0
+        for r in view.waiting:
+            tokens = min(r.missing, left)
+            need = view.blocks_needed(r, r.missing)  # all that it misses, not the next chunk only
+            if plan.preempted or not tokens or need > free:
+                break
+            plan.scheduled.append((r.id, tokens))
+            left, free = left - tokens, free - need
+        return plan

@@ -1,0 +1,36 @@
+# loses: again
+"""Forgets that a prompt takes several steps, in which the others buy blocks too."""
+
+from servesim import Plan
+
+# At most five rows: arrival in ms, prompt tokens, output tokens.
+WORKLOAD = [(0, 250, 200), (500, 300, 20)]
+
+
+class Policy:
+    """A token budget, blocks on demand, and the last to join goes when they run out."""
+
+    def __init__(self, budget):
+        self.budget = budget
+
+    def plan(self, view):
+        """Serve those who run, then let in from the head of the queue."""
+        plan, left, free = Plan(), self.budget, view.free_blocks
+        batch = list(view.running)
+        for r in list(batch):
+            tokens = min(r.missing, left)
+            while r in batch and view.blocks_needed(r, tokens) > free:
+                victim = batch.pop()
+                plan.preempted.append(victim.id)
+                free += victim.blocks
+            if r in batch and tokens:
+                plan.scheduled.append((r.id, tokens))
+                left, free = left - tokens, free - view.blocks_needed(r, tokens)
+        for r in view.waiting:
+            tokens = min(r.missing, left)
+            need = view.blocks_needed(r, r.missing)  # all that it misses, not the next chunk only
+            if plan.preempted or not tokens or need > free:
+                break
+            plan.scheduled.append((r.id, tokens))
+            left, free = left - tokens, free - need
+        return plan
