@@ -30,10 +30,10 @@ NBVAL := $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 60
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help book site test lint unit nbval strict pages pdf golden bench format lock clean
+.PHONY: help book site test lint unit nbval strict test-long pages pdf golden bench format lock clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' Makefile
 
 book: site  ## build the book and open it in the browser
 	@$(PY) tools/serve.py _build/html
@@ -61,6 +61,9 @@ nbval: $(DEV)  ## run every cell and compare with tests/golden
 
 strict: $(DEV) $(VENDOR) $(SOURCES)  ## build every page anew; a warning is an error
 	$(BUILD) --all .
+
+test-long: $(DEV)  ## the properties on 20 times as many examples, each notebook twice (an hour)
+	$(PYTEST) --long tests
 
 pages: $(DEV) $(AXE) $(LITE)  ## test the built pages in a browser, where there is one
 	$(PY) -m pytest -q -n 2 tests/test_browser.py tests/test_lite_text.py --site _build/html

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 import sys
@@ -96,9 +97,13 @@ def comparable(output: NotebookNode) -> NotebookNode:
     return nbformat.from_dict({**output, "data": kept} if data else output)
 
 
-def run(chapter: Path) -> NotebookNode:
-    """Run a chapter in its folder; return its code cells with what is to be compared."""
+def run(chapter: Path, times: int = 1) -> NotebookNode:
+    """Run a chapter in its folder; return its code cells with what is to be compared.
+
+    With `times` above 1, from top to bottom that often in one kernel.
+    """
     notebook = jupytext.read(chapter, fmt=MYST)
+    notebook.cells = [copy.deepcopy(cell) for _ in range(times) for cell in notebook.cells]
     where = {"metadata": {"path": str(chapter.parent)}}
     nbclient.NotebookClient(notebook, timeout=60, resources=where).execute()
     cells = []
