@@ -18,10 +18,10 @@ _N = 48
 _SEED = 5
 _SHORT, _LONG = 256, 4096
 _OUTPUT = (40, 160)
-_BUDGETS = (128, 256, 512, 1024, 2048, 4096)
+_BUDGETS = (128, 256, 512, 1024, 4096)
 _WHOLE = 0  # stands for no budget: prompts are taken whole
 _WINDOW = (-0.5, 3.0)  # seconds around the arrival of the long prompt that is looked at
-_AHEAD = 3 * NS_PER_S  # longer than any step that may reach into the window
+_AHEAD = NS_PER_S  # longer than any step that may reach into the window
 
 
 def chunked(
