@@ -18,6 +18,7 @@ NAMES = (
     "tenants",
     "lab-never-fits",
     "lab-prefill-again",
+    "lab-leak",
 )
 """Names on the command line; a ``-`` in one is a ``_`` in its module's name."""
 
