@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import threading
@@ -329,10 +330,15 @@ def test_a_page(reader: Any, site: Site, name: str, theme: str, widths: tuple[in
 
 
 def test_a_page_with_code_opens_where_it_runs(pytestconfig: pytest.Config, name: str) -> None:
-    page = (pytestconfig.getoption("--site") / name).read_text(encoding="utf-8")
-    runs = "cell_input" in page
-    assert ("https://mybinder.org/v2/" in page) == runs
-    assert ("/lite/lab/index.html?path=" in page) == runs
+    """On Binder its source; in JupyterLite the notebook made of it, which must be there."""
+    site = pytestconfig.getoption("--site")
+    page = (site / name).read_text(encoding="utf-8")
+    chapter, runs = name.removesuffix(".html"), "cell_input" in page
+    binder = re.findall(r'"https://mybinder\.org/v2/[^"]*\?urlpath=lab/tree/([^"]*)"', page)
+    lite = re.findall(r'/lite/lab/index\.html\?path=([^"]*)"', page)
+    assert (binder, lite) == ([f"{chapter}.md"], [f"{chapter}.ipynb"]) if runs else ([], [])
+    if runs and (site / "lite").is_dir():
+        assert (site / "lite" / "files" / f"{chapter}.ipynb").is_file()
 
 
 # ------------------------------------------------------------------------- every figure
