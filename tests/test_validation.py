@@ -132,7 +132,8 @@ def test_a_tolerance_must_make_sense(bad):
 def test_the_verdict_says_what_the_checks_say():
     good, bad = Check("good", 1, 1, 0.1), Check("bad", 2, 1, 0.1)
     assert verdict([good]) == "The figure is within its tolerance."
-    assert verdict([good, good]) == "All 2 figures are within their tolerance."
+    assert verdict([good, good]) == "Both figures are within their tolerance."
+    assert verdict([good] * 3) == "All 3 figures are within their tolerance."
     assert verdict([good, bad]) == "We miss 1 of 2 figures by more than their tolerance: bad."
     assert verdict([bad] * 5, named=2).endswith("bad; bad; 3 more.")
     with pytest.raises(ss.InputError):
@@ -179,7 +180,8 @@ def test_every_comparison_begins_with_its_verdict():
     assert sorted(SECTIONS.values()) == sorted(expected)
     for name in expected:
         assert re.match(
-            r"All \d+ figures|The figure|We miss", glued()[f"validation-{name}-verdict"]
+            r"All \d+ figures|Both figures|The figure|We miss",
+            glued()[f"validation-{name}-verdict"],
         )
 
 

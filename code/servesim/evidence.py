@@ -119,7 +119,8 @@ def verdict(checks: Sequence[Check], named: int = 3) -> str:
     if not missed and len(checks) == 1:
         return "The figure is within its tolerance."
     if not missed:
-        return f"All {len(checks)} figures are within their tolerance."
+        many = "Both" if len(checks) == 2 else f"All {len(checks)}"
+        return f"{many} figures are within their tolerance."
     words = missed if len(missed) <= named else [*missed[:named], f"{len(missed) - named} more"]
     return (
         f"We miss {len(missed)} of {len(checks)} figures by more than their tolerance: "
