@@ -160,6 +160,11 @@ def test_numbers_and_citations_are_read_from_a_page(tmp_path: Path) -> None:
     assert page.cited == {"references.html#id3": "X et al., 2020"}
 
 
+def test_a_site_that_was_not_built_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(NotInTheBookError, match="build the book first"):
+        lite_text.read_book(tmp_path, tmp_path)
+
+
 # ------------------------------------------------------------------------- the built site
 
 

@@ -162,7 +162,7 @@ def notebooks(folder: Path, site: Path) -> None:
             try:
                 cells = lite_text.adapt(notebook.cells, book)
             except lite_text.NotInTheBookError as problem:
-                sys.exit(f"{name}.md: {problem}")
+                raise lite_text.NotInTheBookError(f"{name}.md: {problem}") from None
             notebook.cells = [
                 nbformat.v4.new_markdown_cell(HERE.format(page=page, own=own)),
                 *cells,
@@ -220,7 +220,10 @@ def main(jupyter: Path, pyodide: Path, site: Path) -> None:
     fetch(jupyter, wheels)
     with tempfile.TemporaryDirectory() as folder:
         contents, start = Path(folder, "contents"), Path(folder, "start")
-        notebooks(contents, site)
+        try:
+            notebooks(contents, site)
+        except lite_text.NotInTheBookError as problem:
+            sys.exit(f"JupyterLite was not built. {problem}")
         start.mkdir()
         (start / "jupyter-lite.json").write_text(json.dumps(settings()), encoding="utf-8")
         shutil.rmtree(lite, ignore_errors=True)

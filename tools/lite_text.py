@@ -126,17 +126,21 @@ def read_book(site: Path, chapters: Path) -> Callable[[Path], Book]:
     Raises
     ------
     NotInTheBookError
-        If a page is missing.
+        If a page, or something else that the build leaves, is missing.
     """
-    with (site / "objects.inv").open("rb") as stream:
+    # The pages do not tell which key of the bibliography is which entry; Sphinx's notes do.
+    known, notes = site / "objects.inv", site.parent / ".doctrees" / "environment.pickle"
+    for path in (known, notes):
+        if not path.is_file():
+            raise NotInTheBookError(f"{path} is missing: build the book first (make site)")
+    with known.open("rb") as stream:
         inventory = InventoryFile.load(stream, "", posixpath.join)
-    # The one thing that the pages do not tell: which key of the bibliography is which entry.
-    environment = pickle.loads((site.parent / ".doctrees" / "environment.pickle").read_bytes())
+    environment = pickle.loads(notes.read_bytes())
     numbers, texts = dict[str, str](), dict[str, str]()
     for source in sorted(chapters.rglob("*.md")):
         built = (site / source.relative_to(chapters.parent)).with_suffix(".html")
         if not built.is_file():
-            raise NotInTheBookError(f"{built} is missing: build the book first")
+            raise NotInTheBookError(f"{built} is missing: build the book first (make site)")
         page = read_page(built)
         numbers |= page.numbers
         texts |= {_from_root(built, site, href): text for href, text in page.cited.items()}
