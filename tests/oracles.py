@@ -4,6 +4,7 @@ Nothing here imports the simulator: a mistake would have to be made twice to sta
 Times are in seconds for system A and in milliseconds for system B, as in their reports.
 """
 
+import itertools
 import math
 import random
 from collections import deque
@@ -261,3 +262,176 @@ def alike(ours, theirs, key):
     if key.startswith("throughput") or key.endswith(("_ratio", "_cv")):
         return math.isclose(ours, theirs, rel_tol=1e-6)
     return abs(ours - theirs) <= (2e-9 if key.endswith("_s") else 2e-6)
+
+
+# --- the exercises, worked out from their tables (rows of numbers, in the order of the columns)
+
+
+def work_out_first_tokens(rows, step=10, piece=4):
+    left = [prompt for _, prompt, _ in rows]
+    tokens = [[] for _ in rows]
+    clock = 0
+    while any(len(t) < output for t, (_, _, output) in zip(tokens, rows, strict=True)):
+        there = [i for i, (arrival, _, _) in enumerate(rows) if arrival <= clock]
+        there = [i for i in there if len(tokens[i]) < rows[i][2]]
+        if not there:
+            clock = min(arrival for arrival, _, _ in rows if arrival > clock)
+            continue
+        clock += step
+        for i in there:
+            left[i] = max(0, left[i] - piece)
+            if not left[i]:
+                tokens[i].append(clock)
+    first, last = tokens[1][0] - rows[1][0], tokens[2]
+    return first, last[0] - rows[2][0], last[-1] - rows[2][0]
+
+
+def work_out_waits(rows, step=10):
+    waits = [0]
+    for (before, output), (arrival, _) in itertools.pairwise(rows):
+        waits.append(max(0, waits[-1] + step * output - (arrival - before)))
+    return waits[2], waits[4], sum(waits) / len(waits)
+
+
+def work_out_groups(rows, step=10):
+    (a0, o0), (a1, o1), (_, o2), (a3, o3) = rows
+    second = max(a3, a1 + step * max(o0, o1))
+    return a1 + step - a0, second + step - a3, abs(o0 - o1) + abs(o2 - o3)
+
+
+def work_out_two_slots(rows, step=10):
+    (_, o0), (_, o1), (_, o2), (_, o3) = rows
+    queue, slots, clock, steps = list(range(len(rows))), {}, 0, 0
+    while queue or slots:
+        while len(slots) < 2 and queue and rows[queue[0]][0] <= clock:
+            i = queue.pop(0)
+            slots[i] = rows[i][1]
+            if i == 3:
+                ttft = clock + step - rows[3][0]
+        if slots:
+            clock, steps = clock + step, steps + 1
+            slots = {i: n - 1 for i, n in slots.items() if n > 1}
+        else:
+            clock = rows[queue[0]][0]
+    return max(o0, o1) + max(o2, o3), steps, ttft
+
+
+def work_out_slices(rows, budget=16):
+    def tokens(most):
+        left = [prompt for _, prompt, _ in rows]
+        times = [[] for _ in rows]
+        clock = 0
+        while any(len(t) < output for t, (_, _, output) in zip(times, rows, strict=True)):
+            there = [
+                i
+                for i, (arrival, _, output) in enumerate(rows)
+                if arrival <= clock and len(times[i]) < output
+            ]
+            if not there:
+                clock = min(arrival for arrival, _, _ in rows if arrival > clock)
+                continue
+            decoding = [i for i in there if not left[i]]
+            spare, read = most - len(decoding), 0
+            reading = []
+            for i in there:
+                if left[i] and spare:
+                    part = min(left[i], spare)
+                    left[i] -= part
+                    spare -= part
+                    read += part
+                    reading.append(i)
+            clock += 10 + read
+            for i in decoding + [i for i in reading if not left[i]]:
+                times[i].append(clock)
+        return times
+
+    whole, sliced = tokens(math.inf), tokens(budget)
+    gaps = [max(b - a for a, b in itertools.pairwise(t[0])) for t in (whole, sliced)]
+    return *gaps, sliced[2][0] - rows[2][0]
+
+
+def work_out_fits(rows, blocks=8, size=4):
+    ends = [math.ceil((prompt + output - 1) / size) for prompt, output in rows]
+    begins = [math.ceil(prompt / size) for prompt, _ in rows]
+
+    def until_full(needs):
+        return sum(sum(needs[: i + 1]) <= blocks for i in range(len(needs)))
+
+    # A piece of 2^k blocks begins at a multiple of 2^k; the smallest that is free and fits is cut.
+    free, got = [(blocks, 0)], 0
+    for need in ends:
+        piece = 2 ** math.ceil(math.log2(need))
+        fitting = sorted(f for f in free if f[0] >= piece)
+        if not fitting:
+            break
+        large, start = fitting[0]
+        free.remove((large, start))
+        while large > piece:
+            large //= 2
+            free.append((large, start + large))
+        got += 1
+    return until_full(ends), got, until_full(begins)
+
+
+def work_out_padding(rows, call=0.2, token=0.04):
+    lengths = [prompt for (prompt,) in rows]
+    charged = max(lengths), len(lengths) * max(lengths), sum(lengths)
+    return [call + token * n for n in charged]
+
+
+def work_out_one_step(rows):
+    *contexts, prompt = [tokens for (tokens,) in rows]
+    weights, flop_s, byte_s = 13e9, 312e12, 2.039e12  # OPT-13B; A100's data sheet
+    kv_bytes = 2 * 40 * 40 * 128 * 2
+
+    def longer(contexts, tokens):
+        memory = (2 * weights + kv_bytes * sum(contexts)) / byte_s
+        return 1000 * max(memory, 2 * weights * tokens / flop_s)
+
+    decodes = len(contexts)
+    return longer(contexts, decodes + prompt), longer(contexts, decodes), longer([], prompt)
+
+
+def work_out_thrown_out(rows, blocks=14, budget=8):
+    queue = [{"id": i, "todo": p, "made": 0, "has": 0, "out": o} for i, (p, o) in enumerate(rows)]
+    running, step, first = [], 0, None
+    while queue or running:
+        left, gone, i = budget, False, 0
+        done = []
+        while i < len(running) and left:
+            r = running[i]
+            tokens = min(r["todo"], left)
+            while tokens > blocks:
+                victim = running.pop()
+                gone = True
+                first = first or (step, victim["has"])
+                blocks += victim["has"]
+                victim["todo"], victim["has"] = victim["todo"] + victim["has"], 0
+                queue.insert(0, victim)
+                if victim is r:
+                    break
+            else:
+                blocks -= tokens
+                left -= tokens
+                r["todo"] -= tokens
+                r["has"] += tokens
+                done.append(r)
+                i += 1
+        while not gone and queue and left and queue[0]["todo"] <= blocks:
+            r = queue.pop(0)
+            tokens = min(r["todo"], left)
+            blocks -= tokens
+            left -= tokens
+            r["todo"] -= tokens
+            r["has"] += tokens
+            running.append(r)
+            done.append(r)
+        for r in done:
+            if not r["todo"]:
+                r["made"] += 1
+                r["todo"] = 1
+        for r in [r for r in running if r["made"] == r["out"]]:
+            running.remove(r)
+            blocks += r["has"]
+        step += 1
+    return *first, step

@@ -106,8 +106,9 @@ export class LiveFigure {
   }
 
   #showValues() {
-    for (const output of this.#form.querySelectorAll("output")) {
-      output.value = this.#form.querySelector(`#${CSS.escape(output.htmlFor.value)}`).value;
+    for (const { id, value } of this.#controls) {
+      const output = this.#form.querySelector(`output[for="${CSS.escape(id)}"]`);
+      if (output) output.value = value;
     }
     const link = this.#form.querySelector(".live-link");
     if (link) link.href = this.#address();
@@ -232,7 +233,7 @@ export class LiveFigure {
 const LASTING = ".live-scroll, .live-summary, .live-table";
 
 /** Put new markup in an element's place, without touching boxes that are in the old and the new. */
-function replace(root, selector, markup) {
+export function replace(root, selector, markup) {
   const template = document.createElement("template");
   template.innerHTML = markup;
   const now = root.querySelector(selector);

@@ -347,6 +347,7 @@ def render(
         What the function returned; a plain string is taken for the SVG.
     """
     function = _function(target)
+    _check_names(target, function, values)
     arguments: dict[str, object] = dict(values)
     if _takes_ghost(function):
         moved = defaults is not None and dict(defaults) != dict(values)
@@ -560,7 +561,7 @@ class Explorer:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         data: dict[str, Any] = {"text/plain": self.to_text(), "text/html": self.to_html()}
-        if _in_kernel():
+        if in_kernel():
             try:
                 view = self.widget()._repr_mimebundle_()
             except ImportError:
@@ -647,7 +648,8 @@ def sentence(error: BaseException) -> str:
     return f"This could not be drawn, so the last picture stays: {type(error).__name__}: {text}"
 
 
-def _in_kernel() -> bool:
+def in_kernel() -> bool:
+    """Tell whether this runs in a Jupyter kernel, so that widgets can move."""
     try:
         shell = importlib.import_module("IPython").get_ipython()
     except ImportError:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import InputError
+from .exercises import Exercise
 from .explore import Choice, Fixed, Parameter, Slider, Steps, Value, render, sentence
 
 __all__ = ["answer", "parameter"]
@@ -48,13 +49,15 @@ def answer(request: str) -> str:
     ----------
     request : str
         JSON: ``target``, ``id``, ``params`` (what the page holds in ``data-live``, ``id`` and
-        ``data-params``), and ``values``, the text of every control by its name.
+        ``data-params``), and ``values``, the text of every control by its name. To have an
+        exercise judged also ``given``: the text of each field, or null to be shown the answers.
 
     Returns
     -------
     str
         JSON: ``picture`` and ``numbers``, the markup to show, and ``limits``, where controls end
-        if that depends on the others; or ``message``, a sentence that says why there is none.
+        if that depends on the others; for ``given``, what `Exercise.reply` says; or ``message``, a
+        sentence that says why there is none.
     """
     try:
         asked = json.loads(request)
@@ -62,6 +65,8 @@ def answer(request: str) -> str:
         values = {p.name: _read(p, asked["values"]) for p in params}
         defaults = {p.name: p.clean(p.default) for p in params}
         figure = render(asked["target"], values, defaults=defaults, id=asked["id"])
+        if isinstance(figure, Exercise) and "given" in asked:
+            return json.dumps(figure.reply(asked["given"]))
     except Exception as error:  # a reader's slider must not end in a traceback
         return json.dumps({"message": sentence(error)})
     drawn: dict[str, object] = {
