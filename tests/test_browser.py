@@ -59,6 +59,7 @@ class Live(NamedTuple):
     id: str
     target: str
     params: str
+    exercise: bool
 
 
 class FindLive(HTMLParser):
@@ -76,19 +77,26 @@ class FindLive(HTMLParser):
 def live_figures(site: Path, page: str) -> list[Live]:
     parser = FindLive()
     parser.feed((site / page).read_text(encoding="utf-8"))
-    return [Live(page, f["id"], f["data-live"], f["data-params"]) for f in parser.found]
+    return [
+        Live(page, f["id"], f["data-live"], f["data-params"], "live-exercise" in f["class"])
+        for f in parser.found
+    ]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Test every page and every figure there is; those of the first page that has some, once."""
+    """Test every page, every figure and every exercise there is; what is the same for all, once."""
     site = metafunc.config.getoption("--site")
     pages = shots.pages_of(site) if site else []
     figures = [live for page in pages for live in live_figures(site, page)]
     if "name" in metafunc.fixturenames:
         metafunc.parametrize("name", pages)
     if "live" in metafunc.fixturenames:
-        some = figures if metafunc.definition.get_closest_marker("every_figure") else figures[:1]
+        plain = [live for live in figures if not live.exercise]
+        some = figures if metafunc.definition.get_closest_marker("every_figure") else plain[:1]
         metafunc.parametrize("live", some, ids=lambda live: live.id)
+    if "exercise" in metafunc.fixturenames:
+        some = [live for live in figures if live.exercise]
+        metafunc.parametrize("exercise", some, ids=lambda live: live.id)
 
 
 class Handler(serve.Handler):
@@ -280,10 +288,10 @@ class Figure:
         mouse.up()
 
 
-def in_cpython(live: Live, values: dict[str, str]) -> dict[str, str]:
-    """Return what this Python draws for a figure of the page."""
+def in_cpython(live: Live, values: dict[str, str], **more: object) -> dict[str, Any]:
+    """Return what this Python draws for a figure of the page, or says about an exercise."""
     question = {"target": live.target, "id": live.id, "params": live.params, "values": values}
-    reply: dict[str, str] = json.loads(answer(json.dumps(question)))
+    reply: dict[str, Any] = json.loads(answer(json.dumps(question | more)))
     return reply
 
 
@@ -385,12 +393,12 @@ def test_a_figure(reader: Any, live: Live, record_property: Callable[[str, objec
 
     # A link to these values, copied, opens the page with them.
     chosen, seen = figure.values(), figure.svg()
-    link = figure.form.get_by_role("link", name="Link to these values")
+    link = figure.form.get_by_role("link", name="Link to th")
     link.click()
     figure.status.filter(has_text="Copied").wait_for()
     address = page.evaluate("navigator.clipboard.readText()")
     assert address == page.url == link.evaluate("e => e.href")
-    check(lambda: figure.form.get_by_role("button", name="Reset").click())
+    check(lambda: figure.form.locator("button[type=reset]").click())
     assert figure.svg() == first
 
     page.goto("about:blank")
@@ -426,6 +434,110 @@ def test_opened_as_a_file(reader: Any, folder: Path, live: Live) -> None:
     window.page.goto((folder / live.page).resolve().as_uri())
     is_what_was_built(window.figure(live))
     assert "read it from a web server" in window.figure(live).status.inner_text()
+
+
+# ---------------------------------------------------------- exercises and predictions
+
+
+def test_an_exercise(reader: Any, exercise: Live) -> None:
+    """Numbers are judged as CPython judges them; how it goes comes when all are right."""
+    window = reader().open(exercise.page)
+    page, figure = window.page, window.figure(exercise)
+    root, form = figure.root, figure.form
+    figure.start()
+    fields = form.locator(".exercise-answer input").all()
+    outputs = form.locator(".exercise-answer output")
+
+    def judged(move: Callable[[], object], given: list[str] | None) -> dict[str, Any]:
+        """Make a move; return what was said, which is what CPython says."""
+        page.evaluate(
+            "() => { window.said = null;"
+            " addEventListener('exercise:judged', (e) => { said = e.detail }, { once: true }) }"
+        )
+        move()
+        page.wait_for_function("window.said", timeout=START_MS)
+        said: dict[str, Any] = page.evaluate("said")
+        assert said == in_cpython(exercise, figure.values(), given=given)
+        assert outputs.all_inner_texts() == said["says"]
+        assert figure.status.inner_text() == said["status"]
+        return said
+
+    first = figure.svg()
+    # Nothing is redrawn for what one writes; Enter in a field has it checked.
+    fields[0].fill("-1")
+    said = judged(lambda: fields[0].press("Enter"), ["-1", "", ""])
+    assert said["right"] == [False] * 3
+    assert fields[0].get_attribute("aria-invalid") == "true"
+    assert figure.svg() == first
+    assert root.locator(".exercise-worked").inner_text() == ""
+
+    said = judged(form.get_by_role("button", name="Show the answers").click, None)
+    answers = [text.split()[0].removesuffix(".") for text in said["says"]]
+    worked = figure.svg()
+    assert worked != first
+    assert root.locator(".live-picture svg").count() == 1
+
+    # The next seed: another task, empty fields.
+    figure.drawn(form.get_by_role("button", name="Another seed").click)
+    assert figure.values() == {"seed": "1"}
+    assert [field.input_value() for field in fields] == ["", "", ""]
+    assert outputs.all_inner_texts() == ["", "", ""]
+    assert root.locator(".exercise-worked").inner_text() == ""
+
+    # Back, with all of it right.
+    figure.drawn(form.locator("button[type=reset]").click)
+    assert figure.svg() == first
+    for field, answer_ in zip(fields, answers, strict=True):
+        field.fill(answer_)
+    said = judged(form.get_by_role("button", name="Check").click, answers)
+    assert said["right"] == [True] * 3
+    assert figure.svg() == worked
+    assert root.locator(".exercise-worked table").count() == 1
+    page.add_script_tag(path=AXE)
+    assert page.evaluate(VIOLATIONS, NOT_OURS) == []
+    assert window.wrong == []
+
+
+def test_an_exercise_without_javascript(reader: Any, exercise: Live) -> None:
+    """The task stands there, and the solution of the first seed is folded below."""
+    window = reader(java_script_enabled=False).open(exercise.page)
+    solution = window.page.locator(f"[id='{exercise.id}'] + .exercise-solution")
+    answers, worked = solution.locator("ul"), solution.locator("svg")
+    assert not answers.is_visible()
+    solution.locator("> summary").click()
+    assert answers.is_visible()
+    assert worked.is_visible()
+
+
+def test_the_first_press_may_be_a_check(reader: Any, exercise: Live) -> None:
+    """Where Python starts on a click only, that click is not lost."""
+    window = reader(script=METERED).open(exercise.page)
+    figure = window.figure(exercise)
+    figure.form.locator(".exercise-answer input").first.fill("-1")
+    figure.form.get_by_role("button", name="Check").click()
+    figure.status.filter(has_text="of 3 right").wait_for(timeout=START_MS)
+    window.page.wait_for_function("drawn.length > 0", timeout=START_MS)
+    outputs = figure.form.locator(".exercise-answer output").all_inner_texts()
+    assert outputs == ["Not right: too low.", "No number yet.", "No number yet."]
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_a_prediction(reader: Any, name: str, script: bool) -> None:
+    """Each choice, by keyboard, tells its own answer and no other; no script is needed."""
+    window = reader(java_script_enabled=script).open(name)
+    choices = window.page.locator(".predict-choice").all()
+    if not choices:
+        pytest.skip("this page asks nothing")
+    assert not any(choice.locator("p").is_visible() for choice in choices)
+    for i, choice in enumerate(choices):
+        choice.locator("summary").focus()
+        window.page.keyboard.press("Enter" if i % 2 else "Space")
+        assert choice.locator("p").inner_text().startswith(("Yes.", "No."))
+        assert not any(other.locator("p").is_visible() for other in choices[i + 1 :])
+    if script:
+        window.page.add_script_tag(path=AXE)
+        assert window.page.evaluate(VIOLATIONS, NOT_OURS) == []
+        assert window.page.evaluate(shots.OVERFLOW) == ""
 
 
 # ------------------------------------------------------------------ what can go wrong
