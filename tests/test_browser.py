@@ -455,7 +455,7 @@ def test_an_exercise(reader: Any, exercise: Live) -> None:
             " addEventListener('exercise:judged', (e) => { said = e.detail }, { once: true }) }"
         )
         move()
-        page.wait_for_function("window.said", timeout=START_MS)
+        until(page, "window.said")
         said: dict[str, Any] = page.evaluate("said")
         assert said == in_cpython(exercise, figure.values(), given=given)
         assert outputs.all_inner_texts() == said["says"]
@@ -493,7 +493,7 @@ def test_an_exercise(reader: Any, exercise: Live) -> None:
     assert said["right"] == [True] * 3
     assert figure.svg() == worked
     assert root.locator(".exercise-worked table").count() == 1
-    page.add_script_tag(path=AXE)
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     assert page.evaluate(VIOLATIONS, NOT_OURS) == []
     assert window.wrong == []
 
@@ -516,7 +516,7 @@ def test_the_first_press_may_be_a_check(reader: Any, exercise: Live) -> None:
     figure.form.locator(".exercise-answer input").first.fill("-1")
     figure.form.get_by_role("button", name="Check").click()
     figure.status.filter(has_text="of 3 right").wait_for(timeout=START_MS)
-    window.page.wait_for_function("drawn.length > 0", timeout=START_MS)
+    until(window.page, "drawn.length > 0")
     outputs = figure.form.locator(".exercise-answer output").all_inner_texts()
     assert outputs == ["Not right: too low.", "No number yet.", "No number yet."]
 
@@ -535,7 +535,7 @@ def test_a_prediction(reader: Any, name: str, script: bool) -> None:
         assert choice.locator("p").inner_text().startswith(("Yes.", "No."))
         assert not any(other.locator("p").is_visible() for other in choices[i + 1 :])
     if script:
-        window.page.add_script_tag(path=AXE)
+        window.page.evaluate(AXE.read_text(encoding="utf-8"))
         assert window.page.evaluate(VIOLATIONS, NOT_OURS) == []
         assert window.page.evaluate(shots.OVERFLOW) == ""
 

@@ -7,6 +7,7 @@ from docutils import nodes
 
 from servesim import figs, svg
 from servesim.book import Table
+from servesim.drill import drill
 from tools import pdf
 
 
@@ -37,6 +38,40 @@ def test_a_live_figure_has_nothing_that_paper_cannot_show() -> None:
     plain = svg.flatten(figs.kv_blocks().svg)
     assert "var(" not in plain
     assert pdf.width(plain).endswith("in")
+
+
+class Paper(pdf.Printable):
+    """Prints without a document around it."""
+
+    def __init__(self) -> None:
+        pass
+
+    def images(self, html: str) -> list[nodes.Element]:
+        return [nodes.image() for _ in range(html.count("<svg"))]
+
+    def address(self, page: str) -> nodes.reference:
+        return nodes.reference("", page)
+
+
+def test_an_exercise_is_printed_with_its_first_seed_and_then_its_solution() -> None:
+    shown = drill("servesim.exercises:groups")
+    first = shown.exercise(0)
+    made = Paper().exercise(shown.to_html(), "chapters/x")
+    kinds = [type(part).__name__ for part in made]
+    assert kinds == [
+        *("paragraph", "table", "image", "bullet_list", "paragraph"),
+        *("paragraph", "image", "table"),
+    ]
+    assert made[0].astext() == first.summary
+    assert made[3].astext().split("\n\n") == [ask.name for ask in first.asks]
+    assert made[4].astext().endswith("are on its page: chapters/x.")
+    for ask in first.asks:
+        assert f"{ask.label}: {ask.told()}" in made[5].astext()
+        assert all(f"{ask.label}: {ask.told()}" not in part.astext() for part in made[:5])
+    given, worked = (made[i].astext() for i in (1, 7))
+    assert "arrives (ms)" in given
+    assert "idle slots" in worked
+    assert first.summary not in given
 
 
 def test_faults_are_seen_in_a_log() -> None:

@@ -41,6 +41,7 @@ APPENDICES = ("glossary", "notation", "references", "for-instructors")
 LEFT_OUT = ("api",)  # forty pages that one looks up on the screen
 LETTERS = "TeX Gyre Heros"  # codespell:ignore
 MOVES = "The sliders of this figure move on its page: "
+CHECKS = "Other seeds, and a check of your numbers, are on its page: "
 
 # The plots as vectors too: LaTeX takes the best of what an output offers.
 KERNEL = 'c.InlineBackend.figure_formats = {"png", "pdf"}\n'
@@ -189,7 +190,9 @@ class Printable(SphinxPostTransform):
             if html is None:
                 continue
             source = html.astext()
-            if "<svg" in source:
+            if 'class="live-fig live-exercise"' in source:
+                better = self.exercise(source, self.page(bundle))
+            elif "<svg" in source:
                 better = self.picture(source, self.page(bundle))
             elif source.startswith("<table"):
                 better = table(source)
@@ -205,8 +208,49 @@ class Printable(SphinxPostTransform):
             node = node.parent
         return self.env.path2doc(node["source"]) or self.env.docname
 
+    def exercise(self, html: str, page: str) -> list[nodes.Element]:
+        """Return an exercise with its first seed: the task, what is asked, and the solution."""
+        live, _, folded = html.partition('<details class="live-fig exercise-solution">')
+        asked = re.findall(r'<label for="[^"]*-answer-\d+">(.*?)</label>', live)
+        answers = re.findall(r"<li>(.*?)</li>", folded)
+        wanted = nodes.bullet_list(
+            "", *(nodes.list_item("", nodes.paragraph("", words_of(name))) for name in asked)
+        )
+        found = f"Solution: {'; '.join(map(words_of, answers))}. "
+        return [
+            nodes.paragraph("", self.said(live)),
+            *table(between(live, "table")),
+            *self.images(live),
+            wanted,
+            nodes.paragraph("", "", nodes.Text(CHECKS), self.address(page), nodes.Text(".")),
+            nodes.paragraph("", found + self.said(folded)),
+            *self.images(folded),
+            *table(between(folded, "table")),
+        ]
+
     def picture(self, html: str, page: str) -> list[nodes.Element]:
         """Return the picture of a figure, what it says, and on which page it moves."""
+        made = self.images(html)
+        said = self.said(html)
+        words = [nodes.Text(f"{said} ")] if said else []
+        if 'class="live-controls"' in html:
+            words += [nodes.Text(MOVES), self.address(page), nodes.Text(".")]
+        if words:
+            made.append(nodes.paragraph("", "", *words))
+        return made
+
+    def address(self, page: str) -> nodes.reference:
+        """Return a link to a page of the published book."""
+        at = f"{self.config.html_baseurl}{page}.html"
+        return nodes.reference("", at, refuri=at)
+
+    def said(self, html: str) -> str:
+        """Return what a figure says in its sentence."""
+        said = re.search(r'(?s)<p class="live-summary">(.*?)</p>', html)
+        return words_of(said[1]) if said else ""
+
+    def images(self, html: str) -> list[nodes.Element]:
+        """Return the pictures in some HTML."""
         folder = HERE / "pictures"
         folder.mkdir(parents=True, exist_ok=True)
         made: list[nodes.Element] = []
@@ -221,14 +265,12 @@ class Printable(SphinxPostTransform):
             image["width"] = width(flat)
             self.env.images.add_file(self.env.docname, uri)
             made.append(image)
-        said = re.search(r'(?s)<p class="live-summary">(.*?)</p>', html)
-        words = [nodes.Text(words_of(said[1]) + " ")] if said else []
-        if 'class="live-controls"' in html:
-            at = f"{self.config.html_baseurl}{page}.html"
-            words += [nodes.Text(MOVES), nodes.reference("", at, refuri=at), nodes.Text(".")]
-        if words:
-            made.append(nodes.paragraph("", "", *words))
         return made
+
+
+def between(html: str, tag: str) -> str:
+    """Return the first element of that tag."""
+    return html[html.index(f"<{tag}") : html.index(f"</{tag}>") + len(f"</{tag}>")]
 
 
 def words_of(html: str) -> str:
