@@ -268,6 +268,21 @@ def test_who_is_turned_away_is_gone_and_counted():
     assert result.attainment(ss.SLO(10**6)) == 2 / 3
     two = ss.simulate([THREE[0], THREE[2]], policy(everybody))
     assert (result.end_ns, result.steps) == (two.end_ns, two.steps)
+    assert result.system_ns == two.system_ns  # it left at once
+
+
+def test_a_plan_that_turns_away_is_not_repeated():
+    """Two who wait are turned away in steps 1 and 2, while one decodes."""
+
+    def plan(view):
+        if not view.running:
+            return ss.Plan(everything(view.waiting[:1]))
+        return ss.Plan(decode_all=True, repeatable=True, rejected=[r.id for r in view.waiting][:1])
+
+    requests = [ss.Request(i, 0, 10, 30) for i in range(3)]
+    fast, slow = (ss.simulate(requests, policy(plan), skip=skip) for skip in (True, False))
+    assert fast.system_ns == slow.system_ns
+    assert fast.engine_iterations < slow.engine_iterations
 
 
 def test_nothing_but_turning_away_takes_no_time_and_no_step():

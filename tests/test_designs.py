@@ -159,6 +159,15 @@ def test_a_long_request_starves_behind_short_ones():
     assert result.told_output_length
 
 
+def test_what_counts_is_what_is_left_to_produce():
+    """A long answer that was preempted near its end goes before a short one."""
+    nearly = ss.Progress(0, 5, 10, produced=90, predicted_output=100)
+    short = ss.Progress(1, 0, 10, predicted_output=20)
+    beyond = ss.Progress(2, 0, 10, produced=9, predicted_output=5)
+    queue = ShortestFirst().in_order([short, nearly, beyond])
+    assert [r.id for r in queue] == [2, 0, 1]
+
+
 @given(prompt=st.integers(1, 5000), output=st.integers(1, 5000), seed=st.integers(0, 50))
 @quick
 def test_a_prediction_is_a_length_and_always_the_same(prompt, output, seed):
@@ -352,6 +361,27 @@ def test_shedding_keeps_the_rest_in_time():
     assert shed.attainment(slo) > 1.5 * plain.attainment(slo)
     assert shed.count("rejected") > 10
     assert shed.ttft_ms.max < 2000
+
+
+def test_the_p99_of_a_promise_counts_who_was_turned_away():
+    """A server that serves three of 150 in time and nobody else keeps no promise."""
+    requests = at_once(*[(20, 5)] * 150)
+    for served, kept in ((3, False), (148, False), (149, True), (150, True)):
+
+        class Door:
+            size = served
+
+            def plan(self, view):
+                if view.running:
+                    return ss.Plan(decode_all=True)
+                crowd = [r.id for r in view.waiting]
+                inside = [(rid, 20) for rid in crowd[: self.size]]
+                return ss.Plan(inside, rejected=crowd[self.size :])
+
+        result = ss.simulate(requests, Door())
+        assert result.count("finished") == served
+        assert result.p99_within(ss.SLO(1000, 1000)) is kept
+        assert result.ttft_ms.percentile(99) < 1000
 
 
 # --- fairness, tenants, merging

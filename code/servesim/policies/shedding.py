@@ -13,9 +13,9 @@ from .vllm import VLLM
 
 @dataclass(repr=False)
 class Shedding(VLLM):
-    """vLLM's scheduler, but who has waited too long for a place is turned away.
+    """vLLM's scheduler, but who has waited too long is turned away.
 
-    A request that can no longer meet its limit on TTFT would take the time of one that can.
+    A request that can no longer be in time would take the place of one that can.
 
     Parameters
     ----------
@@ -36,14 +36,14 @@ class Shedding(VLLM):
         self._too_early_ns = view.clock_ns - round(self.patience_s * NS_PER_S)
         plan = super().plan(view)
         plan.rejected = [r.id for r in view.waiting if self.late(r)]
-        plan.reasons |= dict.fromkeys(plan.rejected, "it is late, and turned away")
+        plan.reasons |= dict.fromkeys(plan.rejected, "turned away: late")
         if plan.queue is not None:
             plan.queue = [rid for rid in plan.queue if rid not in plan.rejected]
-        plan.repeatable &= not view.waiting  # they get late while others decode
+        plan.repeatable &= not view.waiting  # time makes them late
         return plan
 
     def late(self, r: Progress) -> bool:
-        """Tell whether a request has waited too long; not once it has begun to answer."""
+        """Tell whether a request has waited too long for its first token."""
         return r.arrival_ns < self._too_early_ns and not r.produced
 
     def in_order(self, waiting: Iterable[Progress]) -> Iterable[Progress]:
