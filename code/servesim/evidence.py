@@ -94,6 +94,8 @@ class Check:
 
 def _short(value: float, sign: str = "", most: int = 2) -> str:
     """Format a figure with about three digits, `most` of them after the point."""
+    if isinstance(value, int):
+        return format(value, f"{sign}d")
     digits = 2 if value == 0 else max(0, 2 - int(log10(abs(value)) // 1))
     digits = min(digits, most)
     return format(round(value, digits) + 0.0, f"{sign}.{digits}f")  # no minus zero

@@ -10,12 +10,11 @@ from ..cost import OPT_13B_A100
 from ..engine import simulate
 from ..kv import KVCache
 
-_N = 60
+_N = 40
 _SEED = 1
 _RATES = (1, 2, 4, 8, 16)
 _POLICIES = {
     "vLLM": policies.VLLM(),
-    "chunked": policies.Chunked(),
     "static": policies.Static(),
 }
 
@@ -23,9 +22,9 @@ _POLICIES = {
 def lower_bound(
     memory: int = 16000, prompt: int = 512, ghost: Mapping[str, int] | None = None
 ) -> svg.Figure:
-    """Draw the bound's share of the makespan over the arrival rate, for three policies.
+    """Draw the bound's share of the makespan over the arrival rate, for two policies.
 
-    60 requests with outputs of 50 to 300 tokens, at the default prices.
+    40 requests with outputs of 50 to 300 tokens, at the default prices.
 
     Parameters
     ----------
