@@ -16,6 +16,7 @@ NAMES = (
     "token-budget",
     "preemption",
     "tenants",
+    "league",
     "lab-never-fits",
     "lab-prefill-again",
     "lab-leak",
