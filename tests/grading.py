@@ -46,7 +46,7 @@ HOSTILE = {
     ),
     "exits": (doing("import os; os._exit(0)"), "ended its process, with status 0"),
     "loops": (doing("while True: pass"), "plan in step 0 took more than"),
-    "loops_at_import": ("while True: pass", "loading the file took more than"),
+    "loops_at_import": (RIGHT + "\n\nwhile True:\n    pass\n", "loading the file took more than"),
     "memory_bomb": (
         doing("hoard = []\nwhile True: hoard.append(bytearray(10**6))"),
         "took more memory than it may",
@@ -62,7 +62,7 @@ HOSTILE = {
         "line 9 uses servesim.engine",
     ),
     "patches": (
-        doing("name = 'servesim.eng'\n__import__(name + 'ine').engine.Engine.run = None"),
+        doing("name = 'servesim' + '.engine'\n__import__(name).engine.Engine.run = None"),
         "No module named 'servesim.engine'",
     ),
     "patches_what_is_there": (

@@ -89,7 +89,7 @@ shift
 mkdir "$root/dev"
 : > "$root/dev/null"
 mount --bind /dev/null "$root/dev/null"
-mount -o remount,ro "$root"
+mount -o remount,bind,ro "$root"
 cd "$root"
 exec chroot "$root" "$@"
 """
@@ -101,8 +101,7 @@ def _unshare(as_root: bool) -> Isolation:
         spaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
         drop = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
         if as_root:
-            uid = str(FIRST_UID + os.getpid() % UIDS)
-            drop += [f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+            drop = _as_nobody([])
         else:
             spaces += ["--user", "--map-root-user"]
         setup = ["sh", "-c", _SETUP, "sh", *_visible(), "--"]
@@ -121,18 +120,25 @@ def _bwrap() -> Isolation:
             else:
                 command += ["--ro-bind", folder, folder]
         command += ["--dev", "/dev", "--cap-drop", "ALL", "--chdir", "/"]
-        return [*command, "--remount-ro", "/", "--", *argv]
+        return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--", *argv]
 
     return Isolation("bwrap", True, wrap)
 
 
-def _another_user() -> Isolation:
-    def wrap(argv: Sequence[str]) -> list[str]:
-        uid = str(FIRST_UID + os.getpid() % UIDS)
-        who = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
-        return ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", *who, *argv]
+def _as_nobody(argv: Sequence[str]) -> list[str]:
+    """Run a command as a user that root has given to nobody else."""
+    uid = str(FIRST_UID + os.getpid() % UIDS)
+    who = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    return ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", *who, *argv]
 
-    return Isolation("another user", False, wrap)
+
+def _another_user() -> Isolation:
+    return Isolation("another user", False, _as_nobody)
+
+
+def _from_root(way: Isolation) -> Isolation:
+    """Return a way that root takes as somebody else: the system lets root start any number."""
+    return Isolation(f"{way.name} as another user", True, lambda a: _as_nobody(way.wrap(a)))
 
 
 NONE = Isolation("a process of its own", False, list)
@@ -143,11 +149,9 @@ def candidates() -> list[Isolation]:
     """Return the ways there might be on this machine, the best first."""
     if os.name != "posix":
         return []
-    root = os.getuid() == 0
-    ways = [_unshare(as_root=True), _bwrap()] if root else [_bwrap()]
-    ways.append(_unshare(as_root=False))
-    if root:
-        ways.append(_another_user())
+    ways = [_bwrap(), _unshare(as_root=False)]
+    if os.getuid() == 0:
+        return [_unshare(as_root=True), *map(_from_root, ways), _another_user()]
     return ways
 
 
