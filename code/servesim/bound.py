@@ -74,7 +74,8 @@ def makespan_ns(requests: Iterable[Request], prices: Prices, room: int | None = 
         held_later += read
         steps, steps_later = longest, longest - 1
         if room is not None:
-            steps, steps_later = max(steps, -(-held // room)), max(steps_later, held_later // room)
+            steps = max(steps, -(-held // room))
+            steps_later = max(steps_later, -(-held_later // room))
         fixed, surcharge = steps * prices.step + work, steps_later * extra
         both = max(prompts, surcharge) if prices.one_prompt else prompts + surcharge
         best = max(best, 1000 * r.arrival_ns + fixed + both)
