@@ -46,6 +46,7 @@ class Arrivals:
         self._check = check
         self._source: Iterator[Request] = iter(requests)
         self._ids = array("q")  # of all so far
+        self._last = -(2**63) - 1  # the last of them
         self._known: set[int] | None = None  # the same, kept only if they do not ascend
         self.next: Request | None = None
         self.due_at = 0
@@ -61,7 +62,11 @@ class Arrivals:
             self.due_at = NOT_DUE
             return taken
         _check_type(r)
-        self._check_new(r.id)
+        rid = r.id
+        if rid <= self._last or self._known is not None:
+            self._check_new(rid)
+        self._last = rid
+        self._ids.append(rid)
         if r.arrival_ns < self.due_at:
             raise InputError(
                 f"request {r.id} arrives at {r.arrival_ns} ns, before the one ahead of it "
@@ -74,13 +79,11 @@ class Arrivals:
 
     def _check_new(self, rid: int) -> None:
         """Refuse an id that was there before. Ascending ids need no set to look in."""
-        if self._known is None and self._ids and rid <= self._ids[-1]:
+        if self._known is None:
             self._known = set(self._ids)
-        if self._known is not None:
-            if rid in self._known:
-                raise InputError(f"request {rid} appears twice: ids must be unique")
-            self._known.add(rid)
-        self._ids.append(rid)
+        if rid in self._known:
+            raise InputError(f"request {rid} appears twice: ids must be unique")
+        self._known.add(rid)
 
 
 def _check_type(r: object) -> None:

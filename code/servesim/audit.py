@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection
 from operator import attrgetter
 from types import CoroutineType
+from typing import NoReturn
 
 from .errors import PlanError, brief
 from .job import Job
@@ -39,18 +40,29 @@ _TO_READ = (
     *("total_blocks", "block_size", "reserve_all", "more_to_come"),
     *("running.ticks", "running.decodes", "running.context"),
 )
-_read, _at = attrgetter(*_TO_READ), deque.__getitem__  # the fast ways: it is done in every step
+_at = deque.__getitem__  # the fast way: it is done in every step
 
 
 def given(view: View) -> tuple[object, ...]:
-    """Return what a policy may read but not change, to compare it afterwards.
+    """Return what a policy may read but not change (`_TO_READ`), to compare it afterwards.
 
     Not the free blocks: a policy may count down in them. Of the queue, its length and both ends.
     """
-    queue = view.waiting
-    if not queue:
-        return (*_read(view), 0)
-    return (*_read(view), len(queue), _at(queue, 0), _at(queue, -1))
+    queue, batch = view.waiting, view.running
+    return (
+        queue,
+        batch,
+        view.clock_ns,
+        view.step,
+        view.total_blocks,
+        view.block_size,
+        view.reserve_all,
+        view.more_to_come,
+        batch.ticks,
+        batch.decodes,
+        batch.context,
+        *((len(queue), _at(queue, 0), _at(queue, -1)) if queue else ()),
+    )
 
 
 def _now(view: View, name: str) -> object:
@@ -99,21 +111,42 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
     PlanError
         Naming the step, the request and the first rule that is broken.
     """
-    step = view.step
-    if isinstance(plan, CoroutineType):
-        plan.close()
-        raise PlanError(step, None, "plan", "plan() is a coroutine: write def, not async def")
     if not isinstance(plan, Plan):
-        detail = f"plan() returned {brief(plan)}; return a servesim.Plan"
-        raise PlanError(step, None, "plan", detail)
-    _check_types(step, plan)
+        _refuse(view.step, plan)
+    _check_types(view.step, plan)
     if plan.wait:
         _check_wait(view, plan)
         return plan
+    if plan.scheduled or plan.preempted or plan.rejected:
+        _check_requests(view, plan, look)
+    elif plan.decode_all and view.running.blocks_to_decode > view.free_blocks:
+        _no_blocks_to_decode(view, view.running.blocks_to_decode, view.free_blocks)
+    if plan.reasons:
+        _check_reasons(view.step, plan)
+    if plan.padded_prompt or plan.idle_slots:
+        _check_padding(view, plan, look)
+    if plan.queue is not None:
+        _check_queue(view, plan, plan.queue)
+    return plan
 
-    batch, room, stay = view.running, view.room(), 0
-    if plan.decode_all:
-        stay = batch.blocks_to_decode
+
+def _refuse(step: int, plan: object) -> NoReturn:
+    if isinstance(plan, CoroutineType):
+        plan.close()
+        raise PlanError(step, None, "plan", "plan() is a coroutine: write def, not async def")
+    detail = f"plan() returned {brief(plan)}; return a servesim.Plan"
+    raise PlanError(step, None, "plan", detail)
+
+
+def _no_blocks_to_decode(view: View, need: int, free: int) -> NoReturn:
+    detail = f"{need} blocks are needed to decode, {free} are free"
+    raise PlanError(view.step, None, "blocks", detail)
+
+
+def _check_requests(view: View, plan: Plan, look: Callable[[int], Progress | None]) -> None:
+    """Check who is thrown out and who is scheduled, and that there are blocks for them."""
+    step, batch, room = view.step, view.running, view.room()
+    stay = batch.blocks_to_decode if plan.decode_all else 0
     thrown_out = set()
     for rid in plan.preempted:
         if type(rid) is not int:
@@ -124,9 +157,8 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
         r = batch.look(rid)
         room.give(r.blocks)
         stay -= view.blocks_needed(r, 1) if plan.decode_all and r.decoding else 0
-    if plan.decode_all and not room.take(stay):
-        detail = f"{stay} blocks are needed to decode, {room}"
-        raise PlanError(step, None, "blocks", detail)
+    if stay and not room.take(stay):
+        _no_blocks_to_decode(view, stay, room.free)
 
     turned_away = _check_rejected(view, plan, look) if plan.rejected else ()
     seen = set()
@@ -150,36 +182,39 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
             raise PlanError(step, rid, "once", "it is scheduled twice")
         if rid in thrown_out:
             raise PlanError(step, rid, "preempted", "it is preempted and scheduled in one step")
-        if plan.decode_all and request.decoding and batch.has(rid):
+        if plan.decode_all and batch.has(rid) and request.decoding:
             raise PlanError(step, rid, "once", "it is scheduled, and decode_all names it too")
         seen.add(rid)
-        if not 1 <= tokens <= request.missing:
-            detail = f"{brief(tokens)} tokens are scheduled, {request.missing} are missing"
+        missing = request.missing
+        if not 1 <= tokens <= missing:
+            detail = f"{brief(tokens)} tokens are scheduled, {missing} are missing"
             raise PlanError(step, rid, "tokens", detail)
         need = view.blocks_needed(request, tokens)
-        if not room.take(need):
+        if need and not room.take(need):
             detail = f"{need} blocks are needed for {tokens} tokens, {room.free} are free"
             raise PlanError(step, rid, "blocks", detail + room.in_pieces)
 
+
+def _check_reasons(step: int, plan: Plan) -> None:
     for rid, why in plan.reasons.items():
         if type(rid) is not int or not isinstance(why, str):
             detail = f"reasons holds {brief(rid)}: {brief(why)}, not an id (int) and a text"
             raise PlanError(step, _id(rid), "plan", detail)
-    if plan.padded_prompt or plan.idle_slots:
-        _check_padding(view, plan, look)
-    if plan.queue is not None:
-        waits = Counter(r.id for r in view.waiting if r.id not in seen and r.id not in turned_away)
-        waits.update(thrown_out)
-        for rid in plan.queue:
-            if type(rid) is not int:
-                raise PlanError(step, None, "queue", _no_id(rid))
-        listed = Counter(plan.queue)
-        if listed != waits:
-            wrong = f"it lists {listed.total()} requests, {waits.total()} wait"
-            for odd, why in ((listed - waits, "too often"), (waits - listed, "too seldom")):
-                wrong += "".join(f"; {brief(rid)} {why}" for rid in list(odd)[:1])
-            raise PlanError(step, None, "queue", wrong)
-    return plan
+
+
+def _check_queue(view: View, plan: Plan, queue: list[int]) -> None:
+    for rid in queue:
+        if type(rid) is not int:
+            raise PlanError(view.step, None, "queue", _no_id(rid))
+    leave = {*plan.rejected, *(rid for rid, _ in plan.scheduled)}
+    waits = Counter(r.id for r in view.waiting if r.id not in leave)
+    waits.update(plan.preempted)
+    listed = Counter(queue)
+    if listed != waits:
+        wrong = f"it lists {listed.total()} requests, {waits.total()} wait"
+        for odd, why in ((listed - waits, "too often"), (waits - listed, "too seldom")):
+            wrong += "".join(f"; {brief(rid)} {why}" for rid in list(odd)[:1])
+        raise PlanError(view.step, None, "queue", wrong)
 
 
 _LIST, _SWITCH = frozenset((list, tuple)), frozenset((bool,))
@@ -193,15 +228,21 @@ _TYPES: dict[str, frozenset[type]] = {
     "queue": frozenset((list, tuple, type(None))),
     "reasons": frozenset((dict,)),
 }
-_FIELDS = attrgetter(*_TYPES, "padded_prompt", "idle_slots")
-_USUAL = [list, list, list, bool, bool, bool, type(None), dict, int, int]
 
 
 def _check_types(step: int, plan: Plan) -> None:
-    values = _FIELDS(plan)
-    if [*map(type, values)] == _USUAL:
-        return
-    for value, (name, known) in zip(values, _TYPES.items(), strict=False):
+    if (
+        type(plan.scheduled) is list is type(plan.preempted)
+        and type(plan.rejected) is list
+        and type(plan.decode_all) is bool is type(plan.wait)
+        and type(plan.repeatable) is bool
+        and plan.queue is None
+        and type(plan.reasons) is dict
+        and type(plan.padded_prompt) is int is type(plan.idle_slots)
+    ):
+        return  # the usual case
+    for name, known in _TYPES.items():
+        value = getattr(plan, name)
         if type(value) not in known:
             raise PlanError(step, None, "plan", f"{name} is {brief(value)}; see servesim.Plan")
     _check_padding_sizes(step, plan)
@@ -280,18 +321,18 @@ class Watch:
 
     def got_further(self) -> None:
         """Note that in this step a request has more tokens in the cache than it ever had."""
-        self._steps, self.tokens = -1, 0
+        self._empty = self._steps = self.tokens = 0
 
-    def stands_still(self, view: View, worked: bool, jobs: Collection[Job]) -> bool:
-        """Tell, after a step, whether the run stands still.
+    def stands_still(self, view: View, jobs: Collection[Job], plan: Plan) -> bool:
+        """Tell, after a step in which nobody got further, whether the run stands still.
 
         Parameters
         ----------
         view : View
-        worked : bool
-            Whether there was anything in the step.
         jobs : collection of Job
             The requests in the system.
+        plan : Plan
+            What was done.
 
         Raises
         ------
@@ -299,10 +340,7 @@ class Watch:
             If it does and that is an error.
         """
         self._steps += 1
-        if worked and not self._steps:
-            self._empty = 0
-            return False
-        self._empty = 0 if worked else self._empty + 1
+        self._empty = 0 if plan.scheduled or plan.preempted else self._empty + 1
         if self._tolerant:
             if view.more_to_come:
                 self._empty = 0

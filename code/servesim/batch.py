@@ -28,6 +28,9 @@ class Batch(Sequence[Progress]):
 
     Attributes
     ----------
+    phases : dict of int to int
+        How many decoding requests have the same ``(computed - ticks) % block_size``: it does not
+        change while they decode, and tells when they need a block. Empty if none ever does.
     ticks : int
         Steps so far in which all decoding requests got a token.
     decodes : int
@@ -38,13 +41,13 @@ class Batch(Sequence[Progress]):
 
     __slots__ = (
         "_members",
-        "_phases",
         "_prefilling",
         "_since",
         "block_size",
         "context",
         "decodes",
         "on_demand",
+        "phases",
         "ticks",
     )
 
@@ -54,9 +57,7 @@ class Batch(Sequence[Progress]):
         self._members: dict[int, Progress] = {}
         self._prefilling: dict[int, Progress] = {}
         self._since: dict[int, int] = {}  # decoding requests: the tick they are up to date with
-        # How many decoding requests need a block `phase` ticks before the next multiple of
-        # block_size; see `blocks_to_decode`.
-        self._phases: dict[int, int] = {}
+        self.phases: dict[int, int] = {}
 
     @classmethod
     def of(cls, requests: Iterable[Progress], block_size: int, on_demand: bool) -> Batch:
@@ -78,7 +79,7 @@ class Batch(Sequence[Progress]):
     @property
     def blocks_to_decode(self) -> int:
         """KV blocks needed to give every decoding request its next token."""
-        return self._phases.get(-self.ticks % self.block_size, 0)
+        return self.phases.get(-self.ticks % self.block_size, 0)
 
     @property
     def decodes_lead(self) -> bool:
@@ -129,12 +130,16 @@ class Batch(Sequence[Progress]):
         r = self._members[rid]
         since = self._since.get(rid, self.ticks)
         if since != self.ticks:
-            write(r, "computed", r.computed + self.ticks - since)
-            write(r, "produced", r.produced + self.ticks - since)
-            if self.on_demand:
-                write(r, "blocks", blocks_for(r.computed, self.block_size))
+            self._bring_up_to_date(r, since)
             self._since[rid] = self.ticks
         return r
+
+    def _bring_up_to_date(self, r: Progress, since: int) -> None:
+        computed = r.computed + self.ticks - since
+        write(r, "computed", computed)
+        write(r, "produced", r.produced + self.ticks - since)
+        if self.on_demand:
+            write(r, "blocks", blocks_for(computed, self.block_size))
 
     # -- for the engine -----------------------------------------------------------------------
 
@@ -142,64 +147,47 @@ class Batch(Sequence[Progress]):
         """Add a request at the end."""
         self._members[r.id] = self._prefilling[r.id] = r
 
-    def leave(self, rid: int) -> Progress:
+    def leave(self, rid: int) -> None:
         """Remove a request, brought up to date."""
-        r = self.stop_decoding(rid)
+        if rid in self._since:
+            self.stop_decoding(rid)
         del self._members[rid], self._prefilling[rid]
-        return r
 
     def start_decoding(self, r: Progress) -> None:
         """Let a request advance with the others from the next tick on."""
-        del self._prefilling[r.id]
-        self._since[r.id] = self.ticks
+        rid, computed = r.id, r.computed
+        del self._prefilling[rid]
+        self._since[rid] = self.ticks
         self.decodes += 1
-        self.context += r.computed + 1
+        self.context += computed + 1
         if self.on_demand:
-            phase = self._phase(r)
-            self._phases[phase] = self._phases.get(phase, 0) + 1
+            phase = (computed - self.ticks) % self.block_size
+            self.phases[phase] = self.phases.get(phase, 0) + 1
 
-    def stop_decoding(self, rid: int) -> Progress:
-        """Let a request advance on its own again, if it did not already."""
-        r = self.look(rid)
-        if self._since.pop(rid, None) is not None:
-            self._prefilling[rid] = r
-            self.decodes -= 1
-            self.context -= r.computed + 1
-            if self.on_demand:
-                phase = self._phase(r)
-                self._phases[phase] -= 1
-                if not self._phases[phase]:
-                    del self._phases[phase]
-        return r
-
-    def tick(self, steps: int) -> None:
-        """Give every decoding request `steps` tokens."""
-        self.ticks += steps
-        self.context += steps * self.decodes
-
-    def _phase(self, r: Progress) -> int:
-        """Return what stays the same while a request decodes, and tells when it needs a block."""
-        return (r.computed - self.ticks) % self.block_size
-
-    def purchases(self, steps: int) -> Iterator[tuple[int, int, int]]:
-        """Yield ``(first, times, blocks)``: what decoding for `steps` steps buys.
-
-        So many blocks are bought in step `first` (counted from 0) and every `block_size` steps
-        after it, so many times in all.
-        """
-        for phase, blocks in self._phases.items():
-            first = -(phase + self.ticks) % self.block_size
-            if first < steps:
-                yield first, (steps - 1 - first) // self.block_size + 1, blocks
+    def stop_decoding(self, rid: int) -> None:
+        """Let a request advance on its own again, brought up to date; if it did not already."""
+        since = self._since.pop(rid, None)
+        if since is None:
+            return
+        r = self._prefilling[rid] = self._members[rid]
+        self._bring_up_to_date(r, since)
+        self.decodes -= 1
+        self.context -= r.computed + 1
+        if self.on_demand:
+            phase = (r.computed - self.ticks) % self.block_size
+            if self.phases[phase] > 1:
+                self.phases[phase] -= 1
+            else:
+                del self.phases[phase]
 
     def steps_within(self, free: int, most: int) -> int:
         """Return how many decode steps, `most` at most, can be bought with `free` blocks."""
-        if not self._phases or (most // self.block_size + 1) * self.decodes <= free:
+        if not self.phases or (most // self.block_size + 1) * self.decodes <= free:
             return most
         rounds = free // self.decodes  # a block each, every block_size steps
         steps, free = rounds * self.block_size, free - rounds * self.decodes
         while steps < most:
-            free -= self._phases.get(-(self.ticks + steps) % self.block_size, 0)
+            free -= self.phases.get(-(self.ticks + steps) % self.block_size, 0)
             if free < 0:
                 return steps
             steps += 1

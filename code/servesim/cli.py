@@ -295,7 +295,8 @@ def _simulate(args: argparse.Namespace, policy: str, requests: list[Request] | S
         "record_steps": bool(getattr(args, "trace_out", None)),
     }
     with Bar(len(requests), policy, "req", shown=len(requests) >= BAR_FROM) as bar:
-        return Engine(requests, spec.policy(policy), on_done=bar.update, **options).run()
+        on_done = bar.update if bar.shown else None  # for it each record has to be made
+        return Engine(requests, spec.policy(policy), on_done=on_done, **options).run()
 
 
 def _lines(result: Result, slo: SLO | None) -> list[str]:

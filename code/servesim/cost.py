@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import gcd
 from typing import NamedTuple, Protocol
 
 from . import bound
@@ -45,7 +46,10 @@ class Cost(Protocol):
     """A price list: anything that prices a step.
 
     One whose decode steps grow by the same amount from step to step may also have a method
-    ``growth_ns(decodes)`` that tells it; the engine then need not price each of them.
+    ``growth_ns(decodes)`` that tells it; the engine then need not price each of them. Any other
+    may have a method ``prices_ns(work, decodes, steps)`` that prices `steps` decode steps in a
+    row: the first is `work`, and from one to the next there are `decodes` context tokens more.
+    No step may be cheaper than the one before it.
     """
 
     def price_ns(self, work: Work) -> int:
@@ -246,6 +250,17 @@ class Roofline:
     def price_ns(self, work: Work) -> int:
         """Return what the step costs at least, rounded up to a whole nanosecond."""
         return max(self.compute_ns(work), self.memory_ns(work))
+
+    def prices_ns(self, work: Work, decodes: int, steps: int) -> list[int]:
+        """Return what decode steps in a row cost: only the memory traffic grows."""
+        model = MODELS[self.model]
+        least = self.compute_ns(work)
+        divisor = GPUS[self.gpu].bandwidth * self.gpus
+        shorter = gcd(1_000_000_000, divisor)  # small numbers are quick
+        read = model.parameters * model.weight_bytes + model.kv_bytes * work.context_tokens
+        more, ns, divisor = model.kv_bytes * decodes, 1_000_000_000 // shorter, divisor // shorter
+        prices = [-(-(read + j * more) * ns // divisor) for j in range(steps)]
+        return prices if prices[0] >= least else [max(least, price) for price in prices]
 
     def compute_ns(self, work: Work) -> int:
         """Return the time the arithmetic takes, rounded up."""

@@ -14,16 +14,17 @@ from dataclasses import replace
 from typing import Any, Literal, Protocol, TypeVar
 
 from . import audit
-from .arrivals import Arrivals
+from .arrivals import NOT_DUE, Arrivals
 from .batch import Batch
 from .cost import OPT_13B_A100, Cost, Work
 from .errors import InputError, PolicyError, brief, students_place, without_first_frame
-from .job import Job, Level
+from .job import Job, Past
 from .kv import UNLIMITED, KVCache, blocks_for
-from .ledger import NEVER, Ledger, Record, Stint, TickLog
+from .ledger import NEVER, Ledger, Record, Status, Stint, TickLog
 from .metrics import Result
 from .plan import Plan, Queue, View
-from .request import LATEST_NS, Progress, Request, write
+from .request import LATEST_NS, Progress, Request, new_progress, write
+from .stretch import Even, Uneven
 from .trace import Scheduled, StepRecord
 
 STALL_STEPS = 3
@@ -43,6 +44,48 @@ class SupportsPlan(Protocol):
 
 class Engine:
     """One run. `simulate` is the usual way in; the parameters are explained there."""
+
+    __slots__ = (
+        "arrivals",
+        "arrivals_by_step",
+        "arrived",
+        "batch",
+        "cached",
+        "cost",
+        "count_first_token",
+        "finishes",
+        "fresh",
+        "growth_ns",
+        "iterations",
+        "jobs",
+        "joined",
+        "kv",
+        "last_tick_ns",
+        "ledger",
+        "log",
+        "longest",
+        "max_steps",
+        "name",
+        "never_fits",
+        "on_done",
+        "outcome",
+        "outgrowing",
+        "past",
+        "paused",
+        "policy",
+        "pool",
+        "preemptions",
+        "prices_ns",
+        "record_steps",
+        "skip",
+        "stamp_inside_step",
+        "start_ns",
+        "steps",
+        "taken",
+        "tell_output",
+        "view",
+        "watch",
+    )
 
     def __init__(
         self,
@@ -91,6 +134,8 @@ class Engine:
         self.name = _name_of(policy)
         self.cost, self.kv = cost, kv or KVCache()
         self.growth_ns: Callable[[int], int] | None = getattr(cost, "growth_ns", None)
+        self.prices_ns: Callable[[Work, int, int], list[int]] | None
+        self.prices_ns = getattr(cost, "prices_ns", None)
         self.never_fits, self.record_steps = never_fits, record_steps
         self.count_first_token, self.stamp_inside_step = count_first_token, stamp_inside_step
         self.longest = max_model_len or UNLIMITED
@@ -133,10 +178,8 @@ class Engine:
         self.steps: list[StepRecord] = []
         self.outcome: Literal["completed", "stalled", "max_steps"] = "completed"
         self.iterations = self.preemptions = self.taken = 0
-        self.blocks, self.tokens = Level(), Level()  # held; in the cache
-        self.promised = Level()  # tokens that those in the batch will have at their end
-        self.claimed = Level()  # tokens that they have reserved room for
-        self.in_batch, self.in_system = Level(), Level()  # requests
+        self.cached = 0  # tokens in the KV cache
+        self.past = Past()
         self.watch = audit.Watch(stall_steps, tolerant=on_stall == "record")
         self.arrived: list[int] = []  # since the last step, for its record
         self.paused: dict[int, str] = {}  # why plans waited since then
@@ -154,9 +197,12 @@ class Engine:
 
     def result(self) -> Result:
         """Return what has happened so far."""
+        now, past = self.view.clock_ns, copy.copy(self.past)
         for job in self.jobs.values():
-            self._write_down(job)
-        now = self.view.clock_ns
+            self._write_down(job, "unfinished")
+            past.system_ns += now - job.arrived_ns
+            if job.joined_ns != NEVER:
+                past.add_stay(job, now)
         limited = self.kv.blocks is not None  # without a limit a reservation changes nothing
         return Result(
             policy=self.name,
@@ -171,12 +217,12 @@ class Engine:
             preemptions=self.preemptions,
             kv=self.kv,
             peak_blocks=self.pool.peak,
-            block_ns=self.blocks.integral(now),
-            token_ns=self.tokens.integral(now),
-            promised_ns=self.promised.integral(now),
-            claimed_ns=self.claimed.integral(now),
-            running_ns=self.in_batch.integral(now),
-            system_ns=self.in_system.integral(now),
+            block_ns=past.block_ns,
+            token_ns=past.token_ns,
+            promised_ns=past.promised_ns,
+            claimed_ns=past.claimed_ns,
+            running_ns=past.running_ns,
+            system_ns=past.system_ns,
             step_records=self.steps,
         )
 
@@ -188,11 +234,11 @@ class Engine:
 
     def advance(self) -> bool:
         """Take a step, or several equal ones, or move the clock on. False when the run is over."""
-        view = self.view
-        while self.arrivals.due_at <= (view.step if self.arrivals_by_step else view.clock_ns):
+        view, arrivals, pool = self.view, self.arrivals, self.pool
+        while arrivals.due_at <= (view.step if self.arrivals_by_step else view.clock_ns):
             self._admit()
         if not self.jobs:
-            if self.arrivals.next is None:
+            if arrivals.next is None:
                 return False
             self._jump_to_next_arrival()
             return True
@@ -201,17 +247,19 @@ class Engine:
             return False
 
         self.iterations += 1
-        self._show_memory()
-        view.more_to_come = self.arrivals.next is not None
+        view.free_blocks, view.holes = pool.free, pool.holes() if pool.contiguous else None
+        view.more_to_come = arrivals.next is not None
         given = audit.given(view)
         answer = self._ask()
         audit.check_view(view, given)
-        self._show_memory()  # again: the policy may have counted down in it
+        # Again, for the policy may have counted down in it.
+        view.free_blocks, view.holes = pool.free, pool.holes() if pool.contiguous else None
         if self.outgrowing and isinstance(answer, Plan) and answer.decode_all:
             answer = self._spelled_out(answer)
         plan = audit.check(view, answer, self._look)
         if plan.wait:
-            self.paused |= plan.reasons
+            if self.record_steps:
+                self.paused |= plan.reasons
             self._jump_to_next_arrival()
             return True
         if plan.rejected:
@@ -219,15 +267,12 @@ class Engine:
             decoding = plan.decode_all and self.batch.decodes
             if not (plan.scheduled or plan.preempted or decoding):
                 return True  # nothing is computed, so no time passes
-        worked = self._take_step(plan)
-        if self.watch.stands_still(view, worked, self.jobs.values()):
+        if self._take_step(plan):
+            self.watch.got_further()
+        elif self.watch.stands_still(view, self.jobs.values(), plan):
             self.outcome = "stalled"
             return False
         return True
-
-    def _show_memory(self) -> None:
-        self.view.free_blocks = self.pool.free
-        self.view.holes = self.pool.holes()
 
     def _ask(self) -> object:
         """Return the policy's plan; its own exception keeps its own traceback."""
@@ -250,105 +295,118 @@ class Engine:
         return None if job is None else job.progress
 
     def _take_step(self, plan: Plan) -> bool:
-        """Carry out a plan that has passed the audit. False if there was nothing in it."""
-        start, free_before = self.view.clock_ns, self.pool.free
+        """Carry out a plan that has passed the audit. True if a request got further than ever."""
+        start, free_before, batch = self.view.clock_ns, self.pool.free, self.batch
         if plan.preempted:
             self._preempt(plan.preempted)
-        if plan.scheduled or plan.queue is not None:
-            self._join(plan)
-        together, singly = self._split(plan)
+        together, singly = batch.decodes > 0, plan.scheduled
+        if together and not plan.decode_all:
+            together, singly = self._split(singly)
+        may_repeat = plan.repeatable and self.skip and not (plan.preempted or plan.rejected)
+        if may_repeat and together and not singly:
+            return self._repeat(plan.idle_slots)
+
+        may_repeat = may_repeat and (together or not batch.decodes)  # nobody is left out
         work = self._work(plan, together, singly)
+        if plan.queue is not None:
+            self.view.waiting = Queue(self.jobs[rid].progress for rid in plan.queue)
         price = self._price(work)
         record = None
         if self.record_steps:
             record = self._record(plan, together, work, price, free_before)
-        self.arrived, self.paused = [], {}
-
-        if (
-            self.skip
-            and plan.repeatable
-            and together
-            and not (singly or plan.preempted or plan.rejected)
-        ):
-            steps, done = self._repeat(work, price)
-        else:
-            steps, done = 1, self._pass_steps(1, price, 0, together)
+            self.arrived, self.paused = [], {}
+        self._pass_time(1, price)
+        done = self._decode(Even(1, price)) if together else []
+        further = together
         if singly:
-            done += self._give_tokens(singly, start)
-        self.view.step += steps
-        self.taken += steps
-        if together:
-            self.watch.got_further()
+            further |= self._give_tokens(singly, start, done)
         if record is not None:
             record.finished = [s.id for s in record.scheduled if s.id in done]
             record.free_blocks = (*record.free_blocks[:2], self.pool.free)
             self.steps.append(record)
-        return bool(together or singly or plan.preempted)
+        elif may_repeat and not done and batch.decodes == len(batch):
+            self._repeat(plan.idle_slots)
+        return further
 
-    def _split(self, plan: Plan) -> tuple[bool, list[tuple[int, int]]]:
+    def _split(self, scheduled: list[tuple[int, int]]) -> tuple[bool, list[tuple[int, int]]]:
         """Tell whether all that decode get a token, and return who is scheduled besides.
 
         A plan that names each of them says the same as ``decode_all``.
         """
-        if plan.decode_all or not self.batch.decodes:
-            return self.batch.decodes > 0, plan.scheduled
-        others = [pair for pair in plan.scheduled if self.jobs[pair[0]].after == NEVER]
-        if len(plan.scheduled) - len(others) < self.batch.decodes or self.outgrowing:
-            return False, plan.scheduled
+        others = [pair for pair in scheduled if self.jobs[pair[0]].after == NEVER]
+        if len(scheduled) - len(others) < self.batch.decodes or self.outgrowing:
+            return False, scheduled
         return True, others
 
     def _work(self, plan: Plan, together: bool, singly: list[tuple[int, int]]) -> Work:
-        """Add up what the step computes, and buy the blocks for those who do not just decode."""
-        prefill = pairs = longest = 0
-        decodes, context = (self.batch.decodes, self.batch.context) if together else (0, 0)
+        """Take in who joins, buy the blocks for them, and add up what the step computes."""
+        batch, view = self.batch, self.view
+        prefill = pairs = longest = strays = 0
+        decodes, context = (batch.decodes, batch.context) if together else (0, 0)
         for rid, tokens in singly:
-            r = self.batch.look(rid)
-            if r.decoding:
+            job = self.jobs[rid]
+            r = job.progress
+            if job.joined_ns == NEVER:
+                strays += self._join(job)
+            elif job.after != NEVER:
                 # It decodes on its own; from its next token on it may do so with the others.
-                self._stop_decoding(self.jobs[rid])
+                self._stop_decoding(job)
+            if r.decoding:
                 decodes += 1
                 context += r.computed + 1
             else:
-                padded = max(tokens, plan.padded_prompt)
+                padded = tokens if tokens > plan.padded_prompt else plan.padded_prompt
                 prefill += padded
-                longest = max(longest, padded)
+                longest = padded if padded > longest else longest
                 pairs += padded * (padded + 2 * r.computed)
-            blocks = -r.blocks  # in a contiguous cache it may give back what it has outgrown
-            self.pool.take(r, self.view.blocks_needed(r, tokens))
-            blocks += r.blocks
-            self.blocks.add(blocks, blocks * self.view.clock_ns)
+            if need := view.blocks_needed(r, tokens):
+                self.pool.take(r, need)
+        if strays:  # they did not come from the head of the queue
+            view.waiting = Queue(r for r in view.waiting if not batch.has(r.id))
         return Work(prefill, decodes + plan.idle_slots, context, pairs, longest)
 
     # -- time -------------------------------------------------------------------------------
 
-    def _repeat(self, work: Work, price: int) -> tuple[int, list[int]]:
-        """Take as many equal steps as there are; return how many, and the ids of those done.
+    def _repeat(self, idle_slots: int) -> bool:
+        """Let everyone decode, step after step, until something happens. False if it is now.
 
-        This is all of event skipping. The plan promised that it repeats itself until somebody
-        arrives, finishes or finds no block. So that many steps are taken without asking again,
-        and the sums over them are closed forms in `_pass_steps`. Without skipping it would be one
+        This is all of event skipping. The plan promised that nobody does anything else until
+        somebody arrives, finishes or finds no block. So that many steps are taken without asking
+        again; `Even` has the sums over them as closed forms. Without skipping it would be one
         step each time. That is the definition: both give the same result, digit for digit.
         """
-        most = self.finishes[0][0] - self.batch.ticks
+        batch, view = self.batch, self.view
+        if not batch.decodes:
+            return False
+        most, gap = self.finishes[0][0] - batch.ticks, self.arrivals.due_at - view.clock_ns
+        if self.arrivals_by_step:
+            most, gap = min(most, self.arrivals.due_at - view.step), NOT_DUE
         if self.max_steps is not None:
             most = min(most, self.max_steps - self.taken)
-        if self.arrivals_by_step:
-            most = min(most, self.arrivals.due_at - self.view.step)
-        most = max(1, self.batch.steps_within(self.pool.free, most))
+        most = batch.steps_within(self.pool.free, most)
+        if most < 1 or gap <= 0:
+            return False
 
+        work = Work(0, batch.decodes + idle_slots, batch.context)
+        until = view.clock_ns + gap
+        while most and view.clock_ns < until:
+            stretch = self._stretch(work, until - view.clock_ns, most)
+            self._pass_time(stretch.steps, stretch.span)
+            self._decode(stretch)
+            most -= stretch.steps
+            work = work._replace(context_tokens=batch.context)
+        return True
+
+    def _stretch(self, work: Work, gap: int, most: int) -> Even | Uneven:
+        """Price decode steps in a row: until they fill the gap, or fewer."""
+        price, decodes = self._price(work), self.batch.decodes
         if self.growth_ns is not None:
-            growth = self.growth_ns(self.batch.decodes)
-            if not self.arrivals_by_step:
-                gap = self.arrivals.due_at - self.view.clock_ns
-                most = steps_until(gap, price, growth, most)
-            return most, self._pass_steps(most, price, growth, together=True)
-
-        steps, done = 1, self._pass_steps(1, price, 0, together=True)
-        while steps < most and (self.arrivals_by_step or self.arrivals.due_at > self.view.clock_ns):
-            price = self._price(work._replace(context_tokens=self.batch.context))
-            done += self._pass_steps(1, price, 0, together=True)
-            steps += 1
-        return steps, done
+            return Even.until(gap, price, self.growth_ns(decodes), most)
+        if self.prices_ns is not None:
+            if price:
+                most = min(most, gap // price + 1)  # none is cheaper than the first
+            return Uneven.until(gap, self.prices_ns(work, decodes, most))
+        return Even(1, price)
 
     def _price(self, work: Work) -> int:
         price = self.cost.price_ns(work)
@@ -356,58 +414,63 @@ class Engine:
             raise InputError(f"{self.cost!r} priced a step at {price!r}: not whole nanoseconds")
         return price
 
-    def _pass_steps(self, steps: int, price: int, growth: int, together: bool) -> list[int]:
-        """Let the time of equal steps pass, in which those that decode get their tokens.
-
-        Step `j` costs ``price + j * growth``. Returns the ids of those who are done.
-        """
-        batch, start = self.batch, self.view.clock_ns
-        span = price * steps + growth * (steps * (steps - 1) // 2)
-        if start + span > LATEST_NS:
+    def _pass_time(self, steps: int, span: int) -> None:
+        """Let the time of so many steps pass."""
+        view, past = self.view, self.past
+        end = view.clock_ns + span
+        if end > LATEST_NS:
             raise InputError(
-                f"step {self.view.step} would end after {start + span} ns, and the clock ends at "
+                f"step {view.step} would end after {end} ns, and the clock ends at "
                 f"{LATEST_NS} ns (292 years): lower the prices"
             )
-        self.view.clock_ns = start + span
-        if not together:
-            return []
-        n, ends = batch.decodes, start * steps + span  # the sum of the times at which steps end
-        if steps > 1:
-            ends += price * (steps * (steps - 1) // 2)
-            ends += growth * ((steps - 2) * (steps - 1) * steps // 6)
-        self.tokens.add(n * steps, n * ends)
-        for first, times, blocks in batch.purchases(steps):
-            self.pool.buy(times * blocks)
-            begins = 0  # the sum of the times at which those steps begin
-            for j in range(first, steps, batch.block_size):
-                begins += start + price * j + growth * (j * (j - 1) // 2)
-            self.blocks.add(times * blocks, blocks * begins)
-        first_end = start + price
-        if self.fresh or first_end - price != self.last_tick_ns:
-            self._log_gaps(first_end, price, growth, steps)
-        else:
-            self.log.extend(price, growth, steps, n)
-        batch.tick(steps)
-        self.last_tick_ns = self.view.clock_ns
-        return self._finish_due()
+        view.clock_ns = end
+        view.step += steps
+        self.taken += steps
+        past.block_ns += (self.pool.size - self.pool.free) * span
+        past.token_ns += self.cached * span
 
-    def _log_gaps(self, first_end: int, price: int, growth: int, steps: int) -> None:
-        """Note the gaps that tokens at the ends of these steps make, if not all are steps long."""
-        n, own = self.batch.decodes, 0
+    def _decode(self, stretch: Even | Uneven) -> list[int]:
+        """Give everyone who decodes a token in each of the steps that have just passed.
+
+        Returns the ids of those who are done.
+        """
+        batch, past, steps = self.batch, self.past, stretch.steps
+        n, start = batch.decodes, self.view.clock_ns - stretch.span
+        past.token_ns += n * stretch.left_after_ends()
+        self.cached += n * steps
+        for phase, blocks in batch.phases.items():
+            first = -(phase + batch.ticks) % batch.block_size
+            if first < steps:
+                times, left = stretch.left_from(first, batch.block_size)
+                self.pool.buy(times * blocks)
+                past.block_ns += blocks * left
+        if self.fresh or start != self.last_tick_ns:
+            self._log_first_gaps(start + stretch.price)
+            stretch.write_gaps(self.log, 1, n)
+        else:
+            stretch.write_gaps(self.log, 0, n)
+        batch.ticks += steps
+        batch.context += n * steps
+        self.last_tick_ns = self.view.clock_ns
+        return self._finish_due() if self.finishes[0][0] <= batch.ticks else []
+
+    def _log_first_gaps(self, end: int) -> None:
+        """Note the gaps that tokens at the end of this step make, if not all are a step long."""
+        own = 0
         for job in self.fresh:
             if job.after == self.batch.ticks:
-                job.gap, job.after = first_end - job.last_token_ns, job.after + 1
+                job.gap, job.after = end - job.last_token_ns, job.after + 1
                 own += 1
         self.fresh.clear()
-        gap = first_end - self.last_tick_ns if self.last_tick_ns != NEVER else 0
-        self.log.extend(gap, 0, 1, n - own)
-        self.log.extend(price + growth, growth, steps - 1, n)
+        gap = end - self.last_tick_ns if self.last_tick_ns != NEVER else 0
+        self.log.extend(gap, 0, 1, self.batch.decodes - own)
 
     def _finish_due(self) -> list[int]:
         """Let out those who had their last token at this tick, in order of joining."""
         done: list[int] = []
-        while self.finishes and self.finishes[0][0] <= self.batch.ticks:
-            tick, _, rid = heapq.heappop(self.finishes)
+        finishes, ticks = self.finishes, self.batch.ticks
+        while finishes and finishes[0][0] <= ticks:
+            tick, _, rid = heapq.heappop(finishes)
             job = self.jobs.get(rid)
             if job is not None and job.done_at == tick and job.after != NEVER:
                 self._finish(job)
@@ -416,58 +479,63 @@ class Engine:
 
     # -- tokens of those who do not just decode ------------------------------------------------
 
-    def _give_tokens(self, singly: list[tuple[int, int]], start: int) -> list[int]:
-        """Advance each; sample where nothing is missing. Returns the ids of those who are done."""
-        end, ledger = self.view.clock_ns, self.ledger
-        prefilled, done = 0, []
+    def _give_tokens(self, singly: list[tuple[int, int]], start: int, done: list[int]) -> bool:
+        """Advance each; sample where nothing is missing, and add the ids of those who are `done`.
+
+        True if one of them got further than ever.
+        """
+        end, further, prefilled = self.view.clock_ns, False, 0
         for rid, tokens in singly:
             job = self.jobs[rid]
             r = job.progress
-            if ledger.first_scheduled_ns[job.row] == NEVER:
-                ledger.first_scheduled_ns[job.row] = start
-            if not r.decoding:
+            if job.first_scheduled_ns == NEVER:
+                job.first_scheduled_ns = start
+            total, decoding = r.total, r.decoding
+            computed = r.computed + tokens
+            write(r, "computed", computed)
+            self.cached += tokens
+            if not decoding:
                 prefilled += tokens
-            write(r, "computed", r.computed + tokens)
-            self.tokens.add(tokens, tokens * end)
-            self.watch.tokens += tokens
-            if r.computed > job.best:
-                job.best = r.computed
-                self.watch.got_further()
-            if r.computed < r.total:
-                if r.decoding:  # computed again up to its last token
+            if computed > job.best:
+                job.best = computed
+                further = True
+            if computed == total:
+                produced = r.produced + 1
+                write(r, "produced", produced)
+                if job.first_token_ns == NEVER:
+                    inside = self.stamp_inside_step
+                    job.first_token_ns = start + self._prefill_ns(prefilled) if inside else end
+                    job.last_token_ns = job.first_token_ns
+                else:
+                    here = self.batch.ticks
+                    job.stints.append((end - job.last_token_ns, here, here))
+                    job.last_token_ns = end
+                if produced == job.target or total + 1 >= self.longest:
+                    self._finish(job)
+                    done.append(rid)
+                else:
                     self._start_decoding(job)
-                continue
-            write(r, "produced", r.produced + 1)
-            if job.first_token_ns == NEVER:
-                inside = self.stamp_inside_step
-                job.first_token_ns = start + self._prefill_ns(prefilled) if inside else end
-                job.last_token_ns = job.first_token_ns
-            else:
-                here = self.batch.ticks
-                job.stints.append(Stint(end - job.last_token_ns, here, here))
-                job.last_token_ns = end
-            if r.produced == job.target or r.total >= self.longest:
-                self._finish(job)
-                done.append(rid)
-            else:
+            elif r.decoding:  # computed again up to its last token
                 self._start_decoding(job)
-        return done
+            self.watch.tokens += tokens
+        return further
 
     def _start_decoding(self, job: Job) -> None:
         """Let a job advance with the others from the next tick on."""
         r, ticks = job.progress, self.batch.ticks
         self.batch.start_decoding(r)
         job.after, job.gap = ticks, NEVER
-        job.done_at = ticks + min(job.target - r.produced, self.longest - r.total)
+        left = job.target - r.produced
+        if self.longest < UNLIMITED:
+            left = min(left, self.longest - r.total)
+        job.done_at = ticks + left
         heapq.heappush(self.finishes, (job.done_at, job.place, r.id))
         if job.last_token_ns != self.last_tick_ns:
             self.fresh.append(job)
 
     def _stop_decoding(self, job: Job) -> None:
         """Bring a job up to date, and let it advance on its own."""
-        if job.after == NEVER:
-            return
-        self.batch.stop_decoding(job.progress.id)
+        self.batch.stop_decoding(job.request.id)
         if stint := self._stint(job):
             job.stints.append(stint)
             job.last_token_ns = self.last_tick_ns
@@ -476,9 +544,9 @@ class Engine:
 
     def _stint(self, job: Job) -> Stint | None:
         """Return the stretch in which a job has decoded with the others, if it has had a tick."""
-        if job.after == NEVER or (job.gap == NEVER and job.after == self.batch.ticks):
+        if job.gap == NEVER and job.after == self.batch.ticks:
             return None
-        return Stint(job.gap, job.after, self.batch.ticks)
+        return job.gap, job.after, self.batch.ticks
 
     def _prefill_ns(self, tokens: int) -> int:
         price: Any = self.cost
@@ -493,27 +561,28 @@ class Engine:
 
     def _admit(self) -> None:
         """Put the request that has arrived into the queue, and look at the next one."""
-        due_at, request = self.arrivals.due_at, self.arrivals.take()
-        assert request is not None
-        row = self.ledger.open(request)
-        if self.never_fits == "reject" and self._shortage(request):
-            self.ledger.set_status(row, "rejected")
+        due_at, r = self.arrivals.due_at, self.arrivals.take()
+        assert r is not None
+        row = self.ledger.open()
+        if self.never_fits == "reject" and self._shortage(r):
+            self.ledger.write(row, r, "rejected")
             self._report(row)
-        else:
-            job = self.jobs[request.id] = self._job(row, request)
+            return
+        predicted = self._prediction(r) if self.tell_output else None
+        job = Job(
+            r,
+            new_progress(r, predicted),
+            row,
             # It may have come in mid-step.
-            self.in_system.add(1, self.view.clock_ns if self.arrivals_by_step else due_at)
-            self.view.waiting.append(job.progress)
-            self.arrived.append(request.id)
-
-    def _job(self, row: int, r: Request) -> Job:
-        predicted = self._prediction(r)
-        progress = Progress(
-            r.id, r.arrival_ns, r.prompt_len, r.priority, r.tenant, predicted_output=predicted
+            arrived_ns=self.view.clock_ns if self.arrivals_by_step else due_at,
+            target=r.output_len + (not self.count_first_token),
+            final=self._final(r),
+            claim=r.prompt_len + (predicted or 1) - 1 if self.view.reserve_all else 0,
         )
-        target = r.output_len + (not self.count_first_token)
-        claim = r.prompt_len + (predicted or 1) - 1 if self.view.reserve_all else 0
-        return Job(row, progress, target, self._final(r), claim)
+        self.jobs[r.id] = job
+        self.view.waiting.append(job.progress)
+        if self.record_steps:
+            self.arrived.append(r.id)
 
     def _prediction(self, r: Request) -> int | None:
         """Return how many tokens a policy that may know it expects of a request."""
@@ -557,8 +626,10 @@ class Engine:
         view, due_at = self.view, self.arrivals.due_at
         if self.arrivals_by_step:
             view.step = max(view.step, due_at)
-        else:
-            view.clock_ns = max(view.clock_ns, due_at)
+        elif due_at > view.clock_ns:
+            self.past.block_ns += self.pool.held * (due_at - view.clock_ns)
+            self.past.token_ns += self.cached * (due_at - view.clock_ns)
+            view.clock_ns = due_at
 
     def _shortage(self, r: Request) -> str:
         """Say why a request can never be served, or return nothing if it can."""
@@ -586,76 +657,69 @@ class Engine:
             self.view.waiting.appendleft(job.progress)
             self.preemptions += 1
 
-    def _join(self, plan: Plan) -> None:
-        """Move scheduled requests from the queue to the end of the batch."""
-        waiting, batch, now = self.view.waiting, self.batch, self.view.clock_ns
-        joined = 0
-        for rid, _ in plan.scheduled:
-            if not batch.has(rid):
-                job = self.jobs[rid]
-                self.joined += 1
-                job.place = self.joined
-                self.in_batch.add(1, now)
-                self.promised.add(job.final, job.final * now)
-                if job.claim:
-                    self.claimed.add(job.claim, job.claim * now)
-                self.outgrowing += 0 < job.claim < job.final
-                batch.join(job.progress)
-                joined += 1
-        while joined:  # the usual case: from the head
-            head = waiting.popleft()
-            if not batch.has(head.id):
-                waiting.appendleft(head)
-                break
-            joined -= 1
-        if joined:
-            self.view.waiting = Queue(r for r in waiting if not batch.has(r.id))
-        if plan.queue is not None:
-            self.view.waiting = Queue(self.jobs[rid].progress for rid in plan.queue)
+    def _join(self, job: Job) -> bool:
+        """Put a job at the end of the batch. True if it is not the head of the queue."""
+        r, waiting = job.progress, self.view.waiting
+        self.joined += 1
+        job.place = self.joined
+        job.joined_ns = self.view.clock_ns
+        if job.claim:
+            self.outgrowing += job.claim < job.final
+        self.batch.join(r)
+        head = waiting.popleft()
+        if head is r:
+            return False
+        waiting.appendleft(head)
+        return True
 
     def _turn_away(self, ids: list[int]) -> None:
         """Let requests go that the policy does not want to serve."""
         for rid in ids:
             job = self.jobs.pop(rid)
-            self._write_down(job)
-            self.ledger.set_status(job.row, "rejected")
-            self.in_system.add(-1, -self.view.clock_ns)
-            self._report(job.row)
+            self._leave(job, "rejected")
         self.view.waiting = Queue(r for r in self.view.waiting if r.id in self.jobs)
 
     def _finish(self, job: Job) -> None:
         self._release(job)
-        self._write_down(job)
-        self.ledger.set_status(job.row, "finished")
-        del self.jobs[job.progress.id]
-        self.in_system.add(-1, -self.view.clock_ns)
-        self._report(job.row)
+        del self.jobs[job.request.id]
+        self._leave(job, "finished")
+
+    def _leave(self, job: Job, status: Status) -> None:
+        self._write_down(job, status)
+        self.past.system_ns += self.view.clock_ns - job.arrived_ns
+        if self.on_done is not None:
+            self._report(job.row)
 
     def _release(self, job: Job) -> None:
         """Take a job out of the batch and its blocks back."""
-        self._stop_decoding(job)
-        self.batch.leave(job.progress.id)
-        r, now = job.progress, self.view.clock_ns
-        self.in_batch.add(-1, -now)
-        self.promised.add(-job.final, -job.final * now)
-        if job.claim:
-            self.claimed.add(-job.claim, -job.claim * now)
-        self.tokens.add(-r.computed, -r.computed * now)
-        self.blocks.add(-r.blocks, -r.blocks * now)
+        r = job.progress
+        if job.after != NEVER:
+            self._stop_decoding(job)
+        self.batch.leave(r.id)
+        self.past.add_stay(job, self.view.clock_ns)
+        job.joined_ns = NEVER
+        self.cached -= r.computed
         self.pool.give_back(r)
-        self.outgrowing -= 0 < job.claim < job.final
+        if job.claim:
+            self.outgrowing -= job.claim < job.final
 
-    def _write_down(self, job: Job) -> None:
+    def _write_down(self, job: Job, status: Status) -> None:
         """Copy to the ledger what is known of a job."""
-        ledger, row, r = self.ledger, job.row, job.progress
-        if self.batch.has(r.id):
+        r, stints, last_token_ns = job.progress, job.stints, job.last_token_ns
+        if job.after != NEVER and (stint := self._stint(job)):
             self.batch.look(r.id)
-        stint = self._stint(job)
-        ledger.first_token_ns[row] = job.first_token_ns
-        ledger.last_token_ns[row] = self.last_tick_ns if stint else job.last_token_ns
-        ledger.output_tokens[row] = max(0, r.produced - (not self.count_first_token))
-        ledger.preemptions[row] = r.preemptions
-        ledger.set_stints(row, [*job.stints, stint] if stint else job.stints)
+            stints, last_token_ns = [*stints, stint], self.last_tick_ns
+        self.ledger.write(
+            job.row,
+            job.request,
+            status,
+            job.first_scheduled_ns,
+            job.first_token_ns,
+            last_token_ns,
+            max(0, r.produced - (not self.count_first_token)),
+            r.preemptions,
+            stints,
+        )
 
     def _report(self, row: int) -> None:
         if self.on_done is not None:
@@ -692,23 +756,6 @@ class Engine:
             paused=self.paused,
             scheduled=scheduled,
         )
-
-
-def steps_until(gap: int, price: int, growth: int, most: int) -> int:
-    """Return how many steps it takes to fill `gap` ns, from 1 to `most`.
-
-    Step `j` takes ``price + j * growth`` ns.
-    """
-    if not growth:
-        return max(1, min(most, -(-gap // price))) if price else most
-    low, high = 1, most
-    while low < high:
-        middle = (low + high) // 2
-        if price * middle + growth * (middle * (middle - 1) // 2) < gap:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _read(policy: object, name: str) -> Any:

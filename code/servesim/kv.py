@@ -110,6 +110,7 @@ class BlockPool:
     """
 
     __slots__ = ("block_size", "free", "peak", "size")
+    contiguous = False
 
     def __init__(self, size: int, block_size: int) -> None:
         self.size = self.free = size
@@ -135,14 +136,15 @@ class BlockPool:
         """
         if not 0 <= blocks <= self.free:
             raise ValueError(f"request {owner.id} takes {blocks} blocks, {self.free} are free")
-        self.free -= blocks
         write(owner, "blocks", owner.blocks + blocks)
-        self.peak = max(self.peak, self.size - self.free)
+        self.buy(blocks)
 
     def buy(self, blocks: int) -> None:
         """Hand out free blocks to requests that keep their own count (see `Batch`)."""
         self.free -= blocks
-        self.peak = max(self.peak, self.size - self.free)
+        held = self.size - self.free
+        if held > self.peak:
+            self.peak = held
 
     def give_back(self, owner: Progress) -> None:
         """Take back all blocks that `owner` holds."""
@@ -159,6 +161,7 @@ class BuddyPool(BlockPool):
     """
 
     __slots__ = ("_free", "_place")
+    contiguous = True
 
     def __init__(self, size: int, block_size: int) -> None:
         super().__init__(size, block_size)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Literal, NamedTuple, SupportsIndex, overload
+from struct import Struct
+from typing import Literal, SupportsIndex, overload
 
 from .request import Request
 from .runs import Runs
 
 Status = Literal["unfinished", "finished", "rejected"]
 STATUSES: tuple[Status, ...] = ("unfinished", "finished", "rejected")
+_CODE = {status: code for code, status in enumerate(STATUSES)}
 NEVER = -1
 """Stands in a column for a time that has not come."""
 
@@ -30,25 +33,51 @@ class TickLog:
     """
 
     def __init__(self) -> None:
-        self._value, self._step = array("q"), array("q")
-        self._upto, self._weight = array("q"), array("q")  # ticks up to the end of each run
+        # The first run is no run; it saves asking whether there is one before.
+        self._value, self._step = array("q", [0]), array("q", [0])
+        self._upto = array("q", [0])  # ticks up to the end of each run
+        self._weight = array("q", [NEVER])
 
     def extend(self, value: int, step: int, count: int, weight: int) -> None:
         """Add `count` ticks with gaps from `value` on, `step` apart; the same as one by one."""
-        while count and self._upto and self._weight[-1] == weight:
-            held = self._upto[-1] - (self._upto[-2] if len(self._upto) > 1 else 0)
+        upto = self._upto
+        while count and self._weight[-1] == weight:
+            held = upto[-1] - upto[-2]
             if held == 1:  # a run of one is continued by anything
                 self._step[-1] = value - self._value[-1]
             elif value != self._value[-1] + self._step[-1] * held:
                 break
             taken = count if step == self._step[-1] else 1
-            self._upto[-1] += taken
-            value, count = value + taken * step, count - taken
+            upto[-1] += taken
+            value += taken * step
+            count -= taken
         if count:
             self._value.append(value)
             self._step.append(step if count > 1 else 0)
-            self._upto.append((self._upto[-1] if self._upto else 0) + count)
+            upto.append(upto[-1] + count)
             self._weight.append(weight)
+
+    def extend_each(self, values: Iterable[int], weight: int) -> None:
+        """Add a tick with each of these gaps; the same as `extend` with one at a time."""
+        held = step = due = 0  # of the last run: ticks, step, and the value that continues it
+        if self._weight[-1] == weight:
+            held, step = self._upto[-1] - self._upto[-2], self._step[-1]
+            due = self._value[-1] + step * held
+        for value in values:
+            if held == 1:  # a run of one is continued by anything
+                step = self._step[-1] = value - self._value[-1]
+            elif not held or value != due:
+                if held:
+                    self._upto[-1] = self._upto[-2] + held
+                self._value.append(value)
+                self._step.append(0)
+                self._upto.append(self._upto[-1])
+                self._weight.append(weight)
+                held = step = 0
+            held += 1
+            due = value + step
+        if held:
+            self._upto[-1] = self._upto[-2] + held
 
     def runs(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield ``(value, step, count, weight)``."""
@@ -56,14 +85,15 @@ class TickLog:
         for value, step, upto, weight in zip(
             self._value, self._step, self._upto, self._weight, strict=True
         ):
-            yield value, step, upto - before, weight
+            if upto:
+                yield value, step, upto - before, weight
             before = upto
 
     def copy_to(self, gaps: Runs, first: int, last: int) -> None:
         """Add the gaps of the ticks after `first`, up to and with `last`, to `gaps`."""
         i = bisect_right(self._upto, first)
         while first < last:
-            before = self._upto[i - 1] if i else 0
+            before = self._upto[i - 1]
             count = min(last, self._upto[i]) - first
             value = self._value[i] + self._step[i] * (first - before)
             gaps.extend(value, self._step[i], count)
@@ -71,12 +101,9 @@ class TickLog:
             i += 1
 
 
-class Stint(NamedTuple):
-    """A stretch of tokens: one gap of its own (or NEVER), then those of ticks in the log."""
-
-    gap: int
-    after: int
-    upto: int
+Stint = tuple[int, int, int]
+"""A stretch of tokens, ``(gap, after, upto)``: one gap of its own (or NEVER), then those of the
+ticks after `after`, up to and with `upto`, in the log."""
 
 
 @dataclass(slots=True)
@@ -132,75 +159,100 @@ class Record:
             yield from accumulate(self.gaps, initial=self.first_token_ns)
 
 
+COLUMNS = (
+    *("id", "arrival_ns", "prompt_len", "output_len", "priority", "status"),
+    *("first_scheduled_ns", "first_token_ns", "last_token_ns", "output_tokens", "preemptions"),
+    *("gap", "after", "upto"),  # its first stint
+)
+_ROW = Struct(f"={len(COLUMNS)}q")
+_BLANK = array("q", [0] * len(COLUMNS))
+
+
 class Ledger(Sequence[Record]):
-    """One row per request, in order of arrival. Reads like a list of records."""
+    """One row per request, in order of arrival. Reads like a list of records.
+
+    A row is written as a whole, when its request leaves or the run ends.
+    """
 
     def __init__(self, log: TickLog) -> None:
         self.log = log
-        self.id, self.arrival_ns = array("q"), array("q")
-        self.prompt_len, self.output_len = array("q"), array("q")
-        self.priority, self.status = array("q"), array("b")
-        self.first_scheduled_ns = array("q")
-        self.first_token_ns, self.last_token_ns = array("q"), array("q")
-        self.output_tokens, self.preemptions = array("q"), array("q")
-        self._gap, self._after, self._upto = array("q"), array("q"), array("q")
+        self._cells = array("q")  # row after row
         self._more: dict[int, list[Stint]] = {}  # stints beyond the first, where there are any
         self._tenants: dict[int, str] = {}
 
-    def open(self, r: Request) -> int:
+    def open(self) -> int:
         """Add a row for a request that has arrived; return its number."""
-        row = len(self.id)
-        self.id.append(r.id)
-        self.arrival_ns.append(r.arrival_ns)
-        self.prompt_len.append(r.prompt_len)
-        self.output_len.append(r.output_len)
-        self.priority.append(r.priority)
-        self.status.append(0)
-        for column in (self.first_scheduled_ns, self.first_token_ns, self.last_token_ns):
-            column.append(NEVER)
-        for column in (self.output_tokens, self.preemptions, self._after, self._upto):
-            column.append(0)
-        self._gap.append(NEVER)
-        if r.tenant:
-            self._tenants[row] = r.tenant
+        row = len(self._cells) // len(COLUMNS)
+        self._cells.extend(_BLANK)
         return row
 
-    def set_stints(self, row: int, stints: Sequence[Stint]) -> None:
-        """Write down when the tokens of a request came."""
-        if stints:
-            self._gap[row], self._after[row], self._upto[row] = stints[0]
+    def write(
+        self,
+        row: int,
+        r: Request,
+        status: Status,
+        first_scheduled_ns: int = NEVER,
+        first_token_ns: int = NEVER,
+        last_token_ns: int = NEVER,
+        output_tokens: int = 0,
+        preemptions: int = 0,
+        stints: Sequence[Stint] = (),
+    ) -> None:
+        """Fill in a row. Times that have not come are `NEVER`."""
+        gap, after, upto = stints[0] if stints else (NEVER, 0, 0)
+        _ROW.pack_into(
+            self._cells,
+            row * _ROW.size,
+            r.id,
+            r.arrival_ns,
+            r.prompt_len,
+            r.output_len,
+            r.priority,
+            _CODE[status],
+            first_scheduled_ns,
+            first_token_ns,
+            last_token_ns,
+            output_tokens,
+            preemptions,
+            gap,
+            after,
+            upto,
+        )
         if len(stints) > 1:
             self._more[row] = list(stints[1:])
+        if r.tenant:
+            self._tenants[row] = r.tenant
 
-    def set_status(self, row: int, status: Status) -> None:
-        """Write down what became of a request."""
-        self.status[row] = STATUSES.index(status)
+    def column(self, name: str) -> array[int]:
+        """Return one of `COLUMNS`, a number for each row. A status is an index of `STATUSES`."""
+        return self._cells[COLUMNS.index(name) :: len(COLUMNS)]
 
     def rows(self, status: Status) -> list[int]:
         """Return the numbers of the rows with this status."""
-        wanted = STATUSES.index(status)
-        return [i for i, s in enumerate(self.status) if s == wanted]
+        wanted = _CODE[status]
+        return [i for i, s in enumerate(self.column("status")) if s == wanted]
 
     def ttft_ns(self) -> Iterator[int | None]:
         """Yield each request's TTFT."""
-        for arrival, first in zip(self.arrival_ns, self.first_token_ns, strict=True):
+        for arrival, first in self._columns("arrival_ns", "first_token_ns"):
             yield None if first == NEVER else first - arrival
 
     def e2e_ns(self) -> Iterator[int | None]:
         """Yield each request's end-to-end latency; None unless finished."""
-        done = STATUSES.index("finished")
-        for status, arrival, last in zip(
-            self.status, self.arrival_ns, self.last_token_ns, strict=True
-        ):
+        done = _CODE["finished"]
+        for status, arrival, last in self._columns("status", "arrival_ns", "last_token_ns"):
             yield last - arrival if status == done else None
 
     def tpot_ns(self) -> Iterator[float | None]:
         """Yield each request's TPOT; None unless finished, and for one token."""
-        done = STATUSES.index("finished")
-        for status, tokens, first, last in zip(
-            self.status, self.output_tokens, self.first_token_ns, self.last_token_ns, strict=True
+        done = _CODE["finished"]
+        for status, tokens, first, last in self._columns(
+            "status", "output_tokens", "first_token_ns", "last_token_ns"
         ):
             yield (last - first) / (tokens - 1) if status == done and tokens > 1 else None
+
+    def _columns(self, *names: str) -> Iterator[tuple[int, ...]]:
+        return zip(*map(self.column, names), strict=True)
 
     def gap_counts(self) -> Iterator[tuple[int, int]]:
         """Yield the gaps between tokens of all requests: ``(gap in ns, how often)``."""
@@ -212,53 +264,47 @@ class Ledger(Sequence[Record]):
                 continue
             for i in range(count):
                 yield value + i * step, weight
-        yield from ((gap, 1) for gap in self._gap if gap != NEVER)
-        for stints in self._more.values():
-            yield from ((s.gap, 1) for s in stints if s.gap != NEVER)
+        own = [gap for gap in self.column("gap") if gap != NEVER]
+        own += [gap for stints in self._more.values() for gap, _, _ in stints if gap != NEVER]
+        yield from Counter(own).items()
 
     def request(self, row: int) -> Request:
         """Return the request of a row."""
-        return Request(
-            self.id[row],
-            self.arrival_ns[row],
-            self.prompt_len[row],
-            self.output_len[row],
-            self.priority[row],
-            self._tenants.get(row, ""),
-        )
+        rid, arrival, prompt, output, priority = self._row(row)[:5]
+        return Request(rid, arrival, prompt, output, priority, self._tenants.get(row, ""))
 
     def __len__(self) -> int:
-        return len(self.id)
+        return len(self._cells) // len(COLUMNS)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Record: ...
     @overload
     def __getitem__(self, index: slice) -> list[Record]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Record | list[Record]:
-        rows = range(len(self.id))[index]
+        rows = range(len(self))[index]
         if isinstance(rows, range):
             return [self._record(row) for row in rows]
         return self._record(rows)
 
+    def _row(self, row: int) -> tuple[int, ...]:
+        return _ROW.unpack_from(self._cells, row * _ROW.size)
+
     def _record(self, row: int) -> Record:
+        status, *times, tokens, preemptions, own, after, upto = self._row(row)[5:]
         gaps = Runs()
-        first = Stint(self._gap[row], self._after[row], self._upto[row])
-        for gap, after, upto in (first, *self._more.get(row, ())):
+        for gap, first, last in ((own, after, upto), *self._more.get(row, ())):
             if gap != NEVER:
                 gaps.append(gap)
-            self.log.copy_to(gaps, after, upto)
-        first_scheduled, first_token, last_token = (
-            None if column[row] == NEVER else column[row]
-            for column in (self.first_scheduled_ns, self.first_token_ns, self.last_token_ns)
-        )
+            self.log.copy_to(gaps, first, last)
+        scheduled, first_token, last_token = (None if t == NEVER else t for t in times)
         return Record(
             self.request(row),
-            STATUSES[self.status[row]],
-            first_scheduled,
+            STATUSES[status],
+            scheduled,
             first_token,
             last_token,
-            self.output_tokens[row],
-            self.preemptions[row],
+            tokens,
+            preemptions,
             gaps,
         )
 

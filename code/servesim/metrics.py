@@ -266,12 +266,12 @@ class Result:
     @cached_property
     def output_tokens(self) -> int:
         """Counted output tokens of all requests."""
-        return sum(self.records.output_tokens)
+        return sum(self.records.column("output_tokens"))
 
     @cached_property
     def makespan_ns(self) -> int:
         """From the first arrival to the last token."""
-        return max(0, max(self.records.last_token_ns, default=0)) - self.start_ns
+        return max(0, max(self.records.column("last_token_ns"), default=0)) - self.start_ns
 
     @property
     def makespan_s(self) -> float:
@@ -315,9 +315,8 @@ class Result:
     @property
     def total_tok_s(self) -> float | None:
         """Prompt and output tokens of finished requests per second of makespan."""
-        rows, records = self.records.rows("finished"), self.records
-        tokens = sum(records.prompt_len[i] + records.output_tokens[i] for i in rows)
-        return self.per_second(tokens)
+        prompts, outputs = map(self.records.column, ("prompt_len", "output_tokens"))
+        return self.per_second(sum(prompts[i] + outputs[i] for i in self.records.rows("finished")))
 
     def by_tenant(self) -> dict[str, list[Record]]:
         """Return the records of each tenant, in order of arrival."""

@@ -75,14 +75,19 @@ class Bar:
                 total=total, initial=done, desc=name, unit=unit, file=sys.stderr, leave=False
             )
 
+    @property
+    def shown(self) -> bool:
+        """Whether there is a bar."""
+        return self._bar is not None
+
     def update(self, done: object = None) -> None:
         """Count one more thing done."""
-        if self._bar is not None:
+        if self.shown:
             self._bar.update()
 
     def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._bar is not None:
+        if self.shown:
             self._bar.close()

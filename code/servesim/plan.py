@@ -96,10 +96,10 @@ class View:
         whole = request.computed + tokens
         if self.reserve_all:
             whole = max(whole, request.prompt_len + (request.predicted_output or 1) - 1)
-        blocks = blocks_for(whole, self.block_size)
-        if self.holes is not None:
-            return power_of_two(blocks) if blocks > request.blocks else 0
-        return max(0, blocks - request.blocks)
+        blocks, held = blocks_for(whole, self.block_size), request.blocks
+        if blocks <= held:
+            return 0
+        return blocks - held if self.holes is None else power_of_two(blocks)
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON-ready data."""
@@ -137,8 +137,9 @@ class Plan:
     wait : bool
         Do nothing until the next request arrives.
     repeatable : bool
-        Promise: with no arrival, no finish and no shortage of blocks, the next plan is the same
-        with one more token each. The engine may then take several steps at once.
+        Promise: until somebody arrives, finishes or finds no block, the next plan is the same
+        with one more token each, and nothing else. Those whose prompt ends in this step go on
+        with their output. The engine may then take several steps at once.
     queue : list of int or None
         The waiting queue after this plan, if the policy reorders it.
     padded_prompt : int

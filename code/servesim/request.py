@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any
 
 from .errors import InputError, brief
 
@@ -159,8 +160,24 @@ class Progress:
     @property
     def decoding(self) -> bool:
         """True if one more scheduled token gives one more output token."""
-        return self.produced > 0 and self.missing == 1
+        return self.produced > 0 and self.prompt_len + self.produced - self.computed == 1
 
 
 write: Callable[[Progress, str, int], None] = object.__setattr__
 """Write down that a request has come further: for the engine, its batch and its pool only."""
+
+
+_Open: Any = make_dataclass("_Open", [(f.name, f.type, f) for f in fields(Progress)], slots=True)
+
+
+def new_progress(r: Request, predicted_output: int | None) -> Progress:
+    """Return the progress of a request that has just arrived.
+
+    The same as ``Progress(...)``. It is made unfrozen and then frozen, which takes a fifth of
+    the time.
+    """
+    progress: Progress = _Open(
+        r.id, r.arrival_ns, r.prompt_len, r.priority, r.tenant, 0, 0, 0, 0, predicted_output
+    )
+    progress.__class__ = Progress
+    return progress

@@ -56,8 +56,9 @@ class Chunked(Policy):
             tokens = min(r.missing, self.chunk or r.missing, left)
             if not tokens:
                 plan.reasons[r.id] = f"r{r.id} {used}"
+                plan.repeatable = not plan.scheduled  # else more are left next time
                 break
             left -= tokens
             plan.scheduled.append((r.id, tokens))
-            plan.repeatable = False
+            plan.repeatable &= tokens == r.missing
         return plan

@@ -49,7 +49,7 @@ class Continuous(Policy):
         full = len(view.running) + len(joining) == self.max_running
         if self.wait_for_arrivals and view.more_to_come and not full and not reasons:
             return Plan(wait=True)
-        return Plan(everything(joining), decode_all=True, repeatable=not joining, reasons=reasons)
+        return Plan(everything(joining), decode_all=True, repeatable=True, reasons=reasons)
 
 
 def admissible(view: View, max_running: int | None, reasons: dict[int, str]) -> Iterator[Progress]:

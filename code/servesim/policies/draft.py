@@ -36,7 +36,7 @@ class Draft:
         self.preempted: list[Progress] = []
         self.skipped: list[Progress] = []
         self.reasons: dict[int, str] = {}
-        self.only_decodes = True
+        self.only_decodes = self.only_whole = True
 
     def begin(self, last_goes_first: bool = False) -> None:
         """Serve those that decode together, if they come first and the budget is enough for all.
@@ -46,14 +46,14 @@ class Draft:
         `last_goes_first`, everyone is served in turn.
         """
         batch = self.view.running
-        need = batch.blocks_to_decode
-        self.decode_all = batch.decodes_lead and batch.decodes <= self.budget
+        need, decodes = batch.blocks_to_decode, batch.decodes
+        self.decode_all = batch.decodes_lead and decodes <= self.budget
         if need > self.free and not last_goes_first:
             self.decode_all = False
         self.turns = list(batch.prefilling if self.decode_all else batch)
         if not self.decode_all:
             return
-        self.budget -= batch.decodes
+        self.budget -= decodes
         if need > self.free:
             need = self._make_room(need)
         self.free -= need
@@ -85,10 +85,12 @@ class Draft:
 
     def schedule(self, r: Progress, tokens: int) -> None:
         """Give tokens to a request, and buy the blocks for them."""
-        self.tokens[r.id], self.bought[r.id] = tokens, self.view.blocks_needed(r, tokens)
+        need = self.view.blocks_needed(r, tokens)
+        self.tokens[r.id], self.bought[r.id] = tokens, need
         self.budget -= tokens
-        self.free -= self.bought[r.id]
+        self.free -= need
         self.only_decodes &= r.decoding
+        self.only_whole &= tokens == r.missing
 
     def preempt(self, r: Progress, why: str) -> None:
         """Throw a request out; what this step had given it comes back."""
@@ -122,7 +124,10 @@ class Draft:
         self.reasons[r.id] = f"r{r.id} waits: {why}"
 
     def plan(self, queue: list[int] | None) -> Plan:
-        """Write it down. It repeats itself if all it does is to decode."""
+        """Write it down. It repeats itself if all who run decode from the next step on.
+
+        Then either nobody was held, or it decodes already: for the next step holds the same.
+        """
         if not self.budget:
             for r in self.turns[self.cursor : self.cursor + 1]:
                 self.hold(r, self.full)
@@ -132,7 +137,9 @@ class Draft:
             scheduled=list(self.tokens.items()),
             decode_all=self.decode_all,
             preempted=[r.id for r in self.preempted],
-            repeatable=self.only_decodes and not self.preempted and not self.skipped,
+            repeatable=(self.only_decodes or (self.only_whole and not self.reasons))
+            and not self.preempted
+            and not self.skipped,
             queue=queue,
             reasons=self.reasons,
         )

@@ -76,9 +76,11 @@ class VLLM(Policy):
     def plan(self, view: View) -> Plan:
         """Serve those who run; admit newcomers only if nobody had to be preempted."""
         step, rules = Draft(view, self.max_num_batched_tokens), RELEASES[self.release]
-        alone = len(view.running) + len(view.waiting) == 1 and rules.spares_lone_request
-        whole_only = not self.enable_chunked_prefill and rules.looks_past_long_prompts
-        limit = 0 if alone or whole_only else self.long_prefill_token_threshold
+        limit = self.long_prefill_token_threshold
+        if limit:
+            alone = len(view.running) + len(view.waiting) == 1 and rules.spares_lone_request
+            whole_only = not self.enable_chunked_prefill and rules.looks_past_long_prompts
+            limit = 0 if alone or whole_only else limit
         self.serve_running(step, limit, rules)
         if not step.preempted:
             self.admit_waiting(step, limit, rules)
@@ -120,11 +122,12 @@ class VLLM(Policy):
                     continue
                 return None
             tokens = min(tokens, step.budget)
-            need = step.view.blocks_needed(r, tokens)
             if rules.full_prompt_check:
                 whole = r.total if self.scheduler_reserve_full_isl else tokens
                 spare = int(self.watermark * step.view.total_blocks) if step.size else 0
                 need = blocks_for(whole, step.view.block_size) + spare
+            else:
+                need = step.view.blocks_needed(r, tokens)
             if need > step.free:
                 return step.hold(r, f"needs {so_many(need)}, {step.free} free")
             step.schedule(r, tokens)
