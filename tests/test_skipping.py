@@ -75,7 +75,7 @@ def outcome(requests, policy, **options):
     said = {
         f.name: getattr(result, f.name)
         for f in dataclasses.fields(result)
-        if f.name not in ("policy", "records", "step_records", "engine_iterations")
+        if f.name not in ("policy", "token_budget", "records", "step_records", "engine_iterations")
     }
     said["records"] = [(dataclasses.astuple(r)[:7], r.gaps.runs) for r in result.records]
     said["token times"] = [list(r.token_times_ns()) for r in result.records]

@@ -83,6 +83,7 @@ class Engine:
         "steps",
         "taken",
         "tell_output",
+        "token_budget",
         "view",
         "watch",
     )
@@ -142,6 +143,7 @@ class Engine:
         self.max_steps = max_steps
         self.skip = skip and not record_steps
         self.arrivals_by_step, self.on_done = arrivals_by_step, on_done
+        self.token_budget = _token_budget(policy)
         self.tell_output = bool(_read(policy, "knows_output_length"))
         reserve_all = bool(_read(policy, "reserve_all"))
         if reserve_all and not self.tell_output:
@@ -207,7 +209,7 @@ class Engine:
         return Result(
             policy=self.name,
             told_output_length=self.tell_output and (limited or not self.view.reserve_all),
-            token_budget=self._token_budget(),
+            token_budget=self.token_budget,
             records=self.ledger,
             outcome=self.outcome,
             start_ns=self.start_ns,
@@ -225,12 +227,6 @@ class Engine:
             system_ns=past.system_ns,
             step_records=self.steps,
         )
-
-    def _token_budget(self) -> int | None:
-        """Return how many tokens a step may hold, if the policy says so; vLLM has its own name."""
-        names = ("token_budget", "max_num_batched_tokens")
-        budgets = (_read(self.policy, name) for name in names)
-        return next((b for b in budgets if type(b) is int and b > 0), None)
 
     def advance(self) -> bool:
         """Take a step, or several equal ones, or move the clock on. False when the run is over."""
@@ -786,6 +782,13 @@ def _name_of(policy: object) -> str:
     except (Exception, SystemExit) as error:
         cause, _ = without_first_frame(error)
         raise PolicyError(type(policy).__name__, None, None, cause) from cause
+
+
+def _token_budget(policy: object) -> int | None:
+    """Return how many tokens a step may hold, if the policy says so; vLLM has its own name."""
+    names = ("token_budget", "max_num_batched_tokens")
+    budgets = (_read(policy, name) for name in names)
+    return next((b for b in budgets if type(b) is int and b > 0), None)
 
 
 def _request_in(tb: Any) -> int | None:
