@@ -137,7 +137,7 @@ _build/looks.stamp: $(LOOKS)
 	@.venv/lite/bin/python -m pip $(INSTALL) -r tools/lite.lock
 	@touch $@
 
-$(LITE): .venv/lite.stamp tools/lite.py tools/lite_text.py tools/licenses.py _build/wheel.stamp $(shell find chapters -type f)
+$(LITE): .venv/lite.stamp tools/lite.py tools/lite_text.py tools/licenses.py _build/wheel.stamp $(shell find chapters assignments -type f)
 	@$(PY) tools/lite.py .venv/lite/bin/jupyter _vendor/pyodide _build/html
 	@$(PY) tools/licenses.py _build/html
 	@touch $@

@@ -13,6 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 import lite_text
 from lite_text import Adapter, Book, NotInTheBookError, adapt, prose
 
+ROOT = Path(__file__).resolve().parent.parent
 BOOK = Book(
     labels={
         "sec-a": ("chapters/a.html#sec-a", "A & B"),
@@ -168,12 +169,14 @@ def test_a_site_that_was_not_built_is_one_sentence(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------- the built site
 
 
-def test_no_markup_is_left_in_any_chapter(pytestconfig: pytest.Config) -> None:
+def test_every_chapter_is_there_and_no_markup_is_left_in_it(pytestconfig: pytest.Config) -> None:
     site: Path | None = pytestconfig.getoption("--site")
     if site is None:
         pytest.skip("no built site was named: run `make pages`, or add --site _build/html")
     notebooks = sorted((site / "lite" / "files" / "chapters").glob("*.ipynb"))
     assert notebooks
+    for name in ("chapters/policies/my_policy.py", "assignments/warmup/policy.py"):
+        assert (site / "lite" / "files" / name).read_bytes() == (ROOT / name).read_bytes()
     for path in notebooks:
         for cell in nbformat.read(path, as_version=4).cells:
             if cell.cell_type == "markdown":

@@ -138,6 +138,8 @@ def lock(pyodide: Path, wheels: Path) -> dict[str, Any]:
     return {**whole, "packages": packages}
 
 
+# Folders that a reader finds beside the chapters: what they read, and what is there to be changed.
+BESIDE = ("chapters/data", "chapters/policies", "assignments")
 # The first cell of each chapter: where its reader is.
 HERE = """\
 *{page} as a notebook that runs in your browser. Change what you like: it stays here, in this
@@ -172,9 +174,8 @@ def notebooks(folder: Path, site: Path) -> None:
             target = folder / name.with_suffix(".ipynb")
             target.parent.mkdir(parents=True, exist_ok=True)
             nbformat.write(notebook, target)
-    for name in ("data", "policies"):
-        source, target = ROOT / "chapters" / name, folder / "chapters" / name
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in BESIDE:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def settings() -> dict[str, Any]:
