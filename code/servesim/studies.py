@@ -431,8 +431,8 @@ def sarathi_capacity(
     rates = []
     for policy, low in ((PrefillFirst(8192, 128), 1.5), (Chunked(budget, max_running=128), 3.0)):
 
-        def meets(rate: float) -> bool:
-            run = simulate(conversations(rate, n), policy, cost=cost)  # noqa: B023
+        def meets(rate: float, policy: SupportsPlan = policy) -> bool:
+            run = simulate(conversations(rate, n), policy, cost=cost)
             waits = [(r.first_scheduled_ns or 0) - r.request.arrival_ns for r in run.records]
             in_time = median(waits) <= 2e9 * n / 2048
             return in_time and (run.itl_ms.percentile(99) or 0.0) <= limit_ms
