@@ -399,7 +399,10 @@ def test_a_page_shows_both_runs(handed_in, tmp_path, capsys):
     path = str(handed_in(TOO_MANY))
     assert cli.main(["check", path, "--assignment", "warmup", "--html", str(page)]) == 1
     text = page.read_text(encoding="utf-8")
-    assert text.count("<svg") >= 2
+    assert text.count("<svg") >= 2 + text.count("<details name=") > 2
+    assert len(re.findall('<details name="yours" open><summary>', text)) == 1
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
     assert "5 requests are in the batch, 4 slots are allowed" in text
     assert check(path, "warmup")._repr_html_() in text
 

@@ -19,6 +19,9 @@ WIDTH = 92
 COLUMNS = 60
 """Steps that a timeline in the terminal shows."""
 
+STEPS = 40
+"""Steps of a run that a page shows, each with its picture."""
+
 SIGNS = "P prefill  d decode  . waits  - in the batch, no tokens  x thrown out"
 
 
@@ -171,7 +174,7 @@ def _filled(text: str, indent: str) -> list[str]:
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }
-pre { overflow-x: auto; font-size: 14px } figure { margin: 1rem 0; overflow-x: auto }
+h1, h2 { overflow-wrap: anywhere } pre { overflow-x: auto; font-size: 14px } figure { margin: 1rem 0; overflow-x: auto }
 """
 
 
@@ -191,8 +194,10 @@ def html_part(score: Score, file: str, where: str, c: Counterexample | None) -> 
     if c is not None:
         parts.append(f"<pre>{html.escape(counterexample_text(c))}</pre>")
         for name, run in (("yours", c.yours), (_named(c.reference), c.reference)):
-            parts.append(f"<h2>{html.escape(name.capitalize())}</h2>")
-            parts.append(picture(run, "yours" if run is c.yours else "reference").to_html())
+            parts.append(f"<h2>{html.escape(name[0].upper() + name[1:])}</h2>")
+            id = "yours" if run is c.yours else "reference"
+            parts.append(picture(run, id).to_html())
+            parts += steps_html(run, id, c.shrunk.failure.step)
     return "\n".join(parts)
 
 
@@ -205,8 +210,27 @@ def picture(run: Run, id: str) -> svg.Figure:
         life.append(svg.Segment(s.start_ns / NS_PER_MS, s.end_ns / NS_PER_MS, s.kind))
     for r in run.case.requests:
         rows.row(f"r{r.id}", lives.get(r.id, []), arrival=r.arrival_ms)
-    told = str(run.stopped) if run.stopped else f"The run takes {run.result.steps} steps"
+    told = str(run.stopped) if run.stopped else f"{run.result.steps} steps in all."
     return svg.figure(id, rows, title="Who ran when", summary=told)
+
+
+def steps_html(run: Run, id: str, mark: int | None) -> list[str]:
+    """Return the steps of a run as they look in the stepper, to be opened one at a time."""
+    from ..figs.stepper import draw  # takes long to load, and is seldom asked for
+    from ..story import Story
+
+    if not run.steps:
+        return []
+    story, parts = Story(run.result), []
+    at = next((i for i, s in enumerate(run.steps) if s.index == mark), len(run.steps) - 1)
+    first = max(0, min(at - STEPS // 2, len(run.steps) - STEPS))
+    for i in range(first, min(first + STEPS, len(run.steps))):
+        figure = draw(story, i).with_id(f"{id}-{i}")
+        parts.append(
+            f'<details name="{id}"{" open" * (i == at)}>'
+            f"<summary>{html.escape(figure.summary)}</summary>{figure.picture_html()}</details>"
+        )
+    return parts
 
 
 def as_json(score: Score, file: str, c: Counterexample | None = None) -> str:
