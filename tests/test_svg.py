@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -266,6 +267,45 @@ def test_flatten_leaves_plain_colours() -> None:
         assert "var(" not in plain
         assert ink in plain
         ET.fromstring(plain)
+
+
+# --- files for slides and print
+
+
+def test_a_saved_svg_is_the_picture_in_plain_colours(tmp_path: Path) -> None:
+    figure = draw("timeline")
+    for dark in (False, True):
+        path = figure.save(tmp_path / "slide.svg", dark=dark)
+        assert path.read_text() == svg.flatten(figure.svg, dark=dark) + "\n"
+        ET.parse(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["slide.svg"]
+
+
+@pytest.mark.skipif(shutil.which("rsvg-convert") is None, reason="needs rsvg-convert")
+@pytest.mark.parametrize(("name", "begins"), [("a.pdf", b"%PDF"), ("a.PNG", b"\x89PNG")])
+def test_a_figure_saves_what_slides_take(tmp_path: Path, name: str, begins: bytes) -> None:
+    assert draw("lines").save(tmp_path / name).read_bytes().startswith(begins)
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_that_cannot_be_saved_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = draw("lines")
+    with pytest.raises(InputError, match=r"ends in \.svg, \.pdf or \.png"):
+        figure.save(tmp_path / "a.gif")
+    with pytest.raises(InputError, match="cannot be written"):
+        figure.save(tmp_path / "nowhere" / "a.svg")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(InputError, match=r"rsvg-convert .*save an \.svg"):
+        figure.save(tmp_path / "a.pdf")
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda _: str(broken))
+    with pytest.raises(InputError, match="rsvg-convert failed: no room"):
+        figure.save(tmp_path / "a.pdf")
+    assert [p.name for p in tmp_path.iterdir()] == ["broken"]
 
 
 def test_figure_as_html_and_text() -> None:

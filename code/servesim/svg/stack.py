@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import InputError
+from ..output import check_writable, write_whole
 from .canvas import Canvas, element, esc
-from .look import TEXT, TEXT_UNSCALED, WIDTH, Cell
+from .look import TEXT, TEXT_UNSCALED, WIDTH, Cell, flatten
 from .numbers import fmt, num
 from .panel import Frame, Panel
 
@@ -88,6 +90,60 @@ class Figure:
             svg,
         )
         return replace(self, svg=svg, id=id)
+
+    def save(self, file: str | Path, *, dark: bool = False) -> Path:
+        """Write the picture to a file, for slides or print.
+
+        An SVG is written with plain colours, which every program understands. Anything else is
+        made from it by ``rsvg-convert`` (librsvg). The background is transparent.
+
+        Parameters
+        ----------
+        file : str or Path
+            A name that ends in .svg, .pdf or .png. A file that is there is replaced.
+        dark : bool
+            Colours for a dark background.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        InputError
+            If the name ends otherwise, the file cannot be written, or ``rsvg-convert`` is missing.
+        """
+        import shutil
+        import subprocess  # not at the top: a page draws figures and saves none
+
+        path = Path(file)
+        kind = path.suffix.lower().removeprefix(".")
+        if kind not in ("svg", "pdf", "png"):
+            raise InputError(f"save {file}: name a file that ends in .svg, .pdf or .png")
+        check_writable(path, "save")
+        text = flatten(self.svg, dark=dark)
+        if kind == "svg":
+            write_whole(path, text + "\n")
+            return path
+        program = shutil.which("rsvg-convert")
+        if program is None:
+            raise InputError(
+                f"save {file}: a {kind.upper()} needs rsvg-convert (Debian: librsvg2-bin, "
+                "macOS: brew install librsvg); without it save an .svg"
+            )
+        scale = ["--zoom", "3"] if kind == "png" else []  # sharp on a projector
+        part = path.with_name(path.name + ".part")
+        command = [program, "--format", kind, *scale, "--output", str(part.resolve())]
+        try:
+            done = subprocess.run(command, input=text.encode(), capture_output=True)
+            if done.returncode:
+                said = done.stderr.decode("utf-8", "replace").strip()
+                raise InputError(f"save {file}: rsvg-convert failed: {said}")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        return path
 
     def picture_html(self) -> str:
         """Return the picture, in a box that scrolls if it has to."""
