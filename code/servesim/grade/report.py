@@ -174,7 +174,9 @@ def _filled(text: str, indent: str) -> list[str]:
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }
-h1, h2 { overflow-wrap: anywhere } pre { overflow-x: auto; font-size: 14px } figure { margin: 1rem 0; overflow-x: auto }
+h1, h2 { overflow-wrap: anywhere }
+pre { overflow-x: auto; font-size: 14px }
+figure { margin: 1rem 0; overflow-x: auto }
 """
 
 
