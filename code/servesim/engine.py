@@ -184,7 +184,8 @@ class Engine:
         self.past = Past()
         self.watch = audit.Watch(stall_steps, tolerant=on_stall == "record")
         self.arrived: list[int] = []  # since the last step, for its record
-        self.paused: dict[int, str] = {}  # why plans waited since then
+        self.rejected: list[int] = []  # turned away by the policy since then
+        self.paused: dict[int, str] = {}  # reasons of plans since then that took no step
 
         self.arrivals = Arrivals(requests, self._check_fits if never_fits == "error" else None)
         self.start_ns = 0 if arrivals_by_step else self.arrivals.due_at
@@ -255,13 +256,14 @@ class Engine:
         plan = audit.check(view, answer, self._look)
         if plan.wait:
             if self.record_steps:
-                self.paused |= plan.reasons
+                self._note_pause(plan)
             self._jump_to_next_arrival()
             return True
         if plan.rejected:
             self._turn_away(plan.rejected)
             decoding = plan.decode_all and self.batch.decodes
             if not (plan.scheduled or plan.preempted or decoding):
+                self._note_pause(plan)
                 return True  # nothing is computed, so no time passes
         if self._take_step(plan):
             self.watch.got_further()
@@ -310,7 +312,7 @@ class Engine:
         record = None
         if self.record_steps:
             record = self._record(plan, together, work, price, free_before)
-            self.arrived, self.paused = [], {}
+            self.arrived, self.rejected, self.paused = [], [], {}
         self._pass_time(1, price)
         done = self._decode(Even(1, price)) if together else []
         further = together
@@ -672,6 +674,8 @@ class Engine:
         """Let requests go that the policy does not want to serve."""
         for rid in ids:
             job = self.jobs.pop(rid)
+            if self.record_steps:
+                self.rejected.append(rid)
             self._leave(job, "rejected")
         self.view.waiting = Queue(r for r in self.view.waiting if r.id in self.jobs)
 
@@ -749,6 +753,7 @@ class Engine:
             blocks=blocks,
             reasons=dict(plan.reasons),
             idle_slots=plan.idle_slots,
+            rejected=self.rejected,
             paused=self.paused,
             scheduled=scheduled,
         )

@@ -19,7 +19,7 @@ _BUTTONS = (
     ("next", "Next ›", "Next step", "ArrowRight"),
     ("last", "Last »", "Last step", "End"),
 )
-_KEYS = "Keys: ← and → for one step, Home and End for the ends, space to play and pause."
+_KEYS = "Keys: ← and → to step, Home and End, space to play."
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,8 @@ class Moment:
         Time before the step in which nothing was computed.
     queue, batch : list of Part
         In order, after the plan.
+    away : list of Part
+        Those that the policy turned away.
     """
 
     number: int
@@ -82,6 +84,7 @@ class Moment:
     pause_ns: int
     queue: list[Part]
     batch: list[Part]
+    away: list[Part]
 
     @property
     def tokens(self) -> int:
@@ -94,13 +97,14 @@ class Moment:
         begins, lasts = ms(step.start_ns), ms(step.cost_ns)
         out = [f"Step {step.index} begins at {begins} and lasts {lasts}."]
         if self.pause_ns:
-            why = "; ".join(dict.fromkeys(step.paused.values()))
+            reasons = (why for rid, why in step.paused.items() if rid not in step.rejected)
+            why = "; ".join(dict.fromkeys(reasons))
             out.append(f"Before it nothing ran for {ms(self.pause_ns)}{': ' if why else ''}{why}.")
         decoding = [p.id for p in self.batch if p.told == DECODES]
         if decoding:
             out.append(f"{names(decoding)} {'decodes' if len(decoding) == 1 else 'decode'}.")
         out += [f"{p.sentence}." for p in self.batch if p.told != DECODES]
-        out += [f"{p.sentence}." for p in self.queue if p.told]
+        out += [f"{p.sentence}." for p in [*self.away, *self.queue] if p.told]
         silent = [p.id for p in self.queue if not p.told]
         if silent:
             more = " also" if len(silent) < len(self.queue) else ""
@@ -187,6 +191,7 @@ class Story:
             pause_ns=max(0, step.start_ns - ended),
             queue=[self._part(rid, i, "queue") for rid in step.waiting],
             batch=[self._part(rid, i, "batch") for rid in step.running],
+            away=[self._part(rid, i, "queue") for rid in step.rejected],
         )
 
     def _part(self, rid: int, i: int, place: Literal["batch", "queue"]) -> Part:
@@ -226,6 +231,8 @@ class Story:
     def _in_queue(self, rid: int, i: int) -> str:
         step = self.steps[i]
         why = self._reason(rid, step)
+        if rid in step.rejected:
+            return f"is turned away{': ' if why else ''}{why}"
         if rid in step.preempted:
             held = self.steps[i - 1].blocks.get(rid, 0)
             return f"is thrown out: {why}" if why else f"is thrown out, frees {so_many(held)}"
@@ -236,10 +243,11 @@ class Story:
     @staticmethod
     def _reason(rid: int, step: StepRecord) -> str:
         """Return the policy's reason, without the name and the verb that we put before it."""
-        why = " ".join(step.reasons.get(rid, "").split())
-        for start in (f"r{rid} waits: ", f"r{rid} is thrown out: ", f"r{rid}: "):
-            why = why.removeprefix(start)
-        return why
+        said = step.reasons.get(rid) or (step.paused.get(rid) if rid in step.rejected else "")
+        why = " ".join((said or "").split())
+        for verb in (" waits: ", " is thrown out: ", " is turned away: ", ": "):
+            why = why.removeprefix(f"r{rid}{verb}")
+        return why.removeprefix("turned away: ")
 
 
 def names(ids: Sequence[int]) -> str:
@@ -259,7 +267,7 @@ def ms(ns: int) -> str:
 def table(story: Story, about: int, most: int = 60) -> tuple[list[str], list[list[str | int]]]:
     """Return one row per step: all of a short run, of a long one those around step `about`."""
     header = ["step", "starts (ms)", "lasts (ms)", "tokens given", "waiting", "reason"]
-    header += ["thrown out", "done"]
+    header += ["thrown out", "turned away", "done"]
     limited = story.result.kv.blocks is not None
     if limited:
         header.append("free blocks")
@@ -269,7 +277,8 @@ def table(story: Story, about: int, most: int = 60) -> tuple[list[str], list[lis
         given = " ".join(f"r{s.id}:{s.tokens}" for s in step.scheduled)
         why = "; ".join(dict.fromkeys(" ".join(w.split()) for w in step.reasons.values()))
         row: list[str | int] = [str(step.index), ms(step.start_ns)[:-3], ms(step.cost_ns)[:-3]]
-        row += [given, _ids(step.waiting), why, _ids(step.preempted), _ids(step.finished)]
+        row += [given, _ids(step.waiting), why]
+        row += [_ids(ids) for ids in (step.preempted, step.rejected, step.finished)]
         if limited:
             row.append(step.free_blocks[1])
         rows.append([cell if cell != "" else "-" for cell in row])

@@ -46,8 +46,11 @@ class StepRecord:
     reasons : dict of int to str
         Why a request was not scheduled.
     idle_slots : int
+    rejected : list of int
+        Ids that the policy turned away since the step before.
     paused : dict of int to str
-        Reasons of the plans that waited for an arrival since the step before.
+        Reasons of the plans since the step before that computed nothing: they waited for an
+        arrival, or turned somebody away.
     """
 
     index: int
@@ -62,6 +65,7 @@ class StepRecord:
     blocks: dict[int, int]
     reasons: dict[int, str]
     idle_slots: int = 0
+    rejected: list[int] = field(default_factory=list)
     paused: dict[int, str] = field(default_factory=dict)
     scheduled: list[Scheduled] = field(default_factory=list)
     finished: list[int] = field(default_factory=list)

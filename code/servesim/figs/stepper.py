@@ -95,7 +95,7 @@ def draw(story: Story, step: int) -> svg.Figure:
     looks = {rid: style(1 + i) for i, rid in enumerate(story.prompts)}
     panels = [
         Clock(story, now),
-        Rows(story, now.queue, "queue", looks),
+        Rows(story, [*now.queue, *now.away], "queue", looks),
         Rows(story, now.batch, "batch", looks),
         Tokens(story, now, looks),
         Memory(story, now, looks),
@@ -208,7 +208,8 @@ class Rows(_Full):
         self, story: Story, parts: list[Part], place: str, looks: dict[int, Style]
     ) -> None:
         self.parts, self.looks, self.place = parts, looks, place
-        ids = [s.waiting if place == "queue" else s.running for s in story.steps]
+        queue = place == "queue"
+        ids = [[*s.waiting, *s.rejected] if queue else s.running for s in story.steps]
         # As many rows as the fullest step needs, so that stepping moves nothing up and down.
         self.rows = max(1, min(_MOST_ROWS[place], max(map(len, ids))))
         most = max(story.prompts.values())
