@@ -25,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Name the markers there are."""
     config.addinivalue_line("markers", "every_figure: for every live figure, not just the first")
+    config.addinivalue_line("markers", "stepper: for the first live figure that steps through runs")
     config.addinivalue_line("markers", "long: takes minutes; runs with --long alone")
 
 

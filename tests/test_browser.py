@@ -93,6 +93,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "live" in metafunc.fixturenames:
         plain = [live for live in figures if not live.exercise]
         some = figures if metafunc.definition.get_closest_marker("every_figure") else plain[:1]
+        if metafunc.definition.get_closest_marker("stepper"):
+            kinds = {live: {spec["kind"] for spec in json.loads(live.params)} for live in plain}
+            some = [live for live in plain if {"steps", "choice"} <= kinds[live]][:1]
         metafunc.parametrize("live", some, ids=lambda live: live.id)
     if "exercise" in metafunc.fixturenames:
         some = [live for live in figures if live.exercise]
@@ -545,6 +548,143 @@ def test_open_predictions_are_accessible_and_fit_a_phone(reader: Any, asking: st
     page.evaluate(AXE.read_text(encoding="utf-8"))
     assert page.evaluate(VIOLATIONS, NOT_OURS) == []
     assert page.evaluate(shots.OVERFLOW) == ""
+
+
+# ------------------------------------------------------------------------- the stepper
+
+
+class Stepper(Figure):
+    """A stepper as its reader sees it, and what it should show."""
+
+    def __init__(self, page: Any, live: Live) -> None:
+        super().__init__(page, live)
+        self.slider = self.form.locator("input[data-steps]")
+        self.choice = self.form.locator("select")
+
+    @property
+    def step(self) -> int:
+        return int(self.slider.input_value())
+
+    @property
+    def last(self) -> int:
+        return int(self.slider.get_attribute("max"))
+
+    def button(self, name: str) -> Any:
+        return self.form.get_by_role("button", name=name, exact=True)
+
+    def moved(self, move: Callable[[], object], step: int) -> None:
+        """Check that a move leads to a step, and that picture, limit and sentence say so."""
+        drawn = self.drawn(move)
+        expected = in_cpython(self.live, self.values())
+        assert (self.step, drawn["picture"]) == (step, expected["picture"])
+        assert self.last == expected["limits"]["step"]
+        assert f"Step {step} begins" in self.root.locator(".live-summary").inner_text()
+        for name, end in (("First step", 0), ("Next step", self.last)):
+            assert self.button(name).get_attribute("aria-disabled") == json.dumps(step == end)
+
+    def longest(self) -> str:
+        """Choose each run in turn, and return the one with the most steps."""
+        ends = {}
+        for option in self.choice.locator("option").all_inner_texts():
+            if option != self.choice.input_value():
+                self.drawn(lambda option=option: self.choice.select_option(option))
+            ends[option] = self.last
+        assert len(set(ends.values())) > 1, "all runs are equally long: test another stepper"
+        return max(ends, key=lambda option: ends[option])
+
+
+@pytest.mark.stepper
+def test_a_stepper_by_buttons_and_keys(reader: Any, live: Live) -> None:
+    window = reader().open(live.page)
+    figure = Stepper(window.page, live)
+    figure.start()
+    start, last, keys = figure.step, figure.last, window.page.keyboard
+    assert 0 < start < last - 1
+    figure.moved(figure.button("Next step").click, start + 1)
+    figure.moved(figure.button("One step back").click, start)
+    figure.moved(figure.button("Last step").click, last)
+    # The keys work wherever the focus is in the figure; the button keeps it.
+    figure.moved(lambda: keys.press("ArrowLeft"), last - 1)
+    figure.moved(lambda: keys.press("Home"), 0)
+    figure.moved(lambda: keys.press("ArrowRight"), 1)
+    figure.moved(lambda: keys.press("End"), last)
+    assert window.page.evaluate("document.activeElement.textContent").startswith("Last")
+    figure.root.locator(".live-picture svg").click()
+    figure.moved(lambda: keys.press("ArrowLeft"), last - 1)
+    figure.moved(figure.button("First step").click, 0)
+    # At the end a button does nothing, and in a list the keys belong to the list.
+    before = window.page.evaluate("drawn.length")
+    figure.button("One step back").click(force=True)
+    keys.press("ArrowLeft")
+    figure.choice.focus()
+    keys.press("Home")
+    window.page.wait_for_timeout(300)
+    assert (figure.step, window.page.evaluate("drawn.length")) == (0, before)
+    assert window.wrong == []
+
+
+@pytest.mark.stepper
+def test_a_stepper_plays_to_its_end(reader: Any, live: Live) -> None:
+    window = reader().open(live.page)
+    page, figure = window.page, Stepper(window.page, live)
+    figure.start()
+    last, summary = figure.last, figure.root.locator(".live-summary")
+    figure.moved(figure.button("Last step").click, last)
+    figure.moved(figure.button("One step back").click, last - 1)
+    figure.moved(figure.button("One step back").click, last - 2)
+    figure.slider.press("Space")
+    assert figure.button("Pause").is_visible()
+    assert summary.get_attribute("aria-live") == "off"
+    until(page, "(last) => drawn.at(-1).values.step === String(last)", arg=last)
+    figure.button("Play").wait_for()  # it stopped by itself
+    assert summary.get_attribute("aria-live") == "polite"
+    # Once more, from the start; whatever the reader does ends it.
+    figure.drawn(figure.button("Play").click)
+    assert figure.step == 0
+    figure.moved(lambda: figure.slider.press("End"), last)
+    assert figure.button("Play").is_visible()
+    figure.button("Play").click()
+    figure.drawn(figure.button("Reset").click)
+    assert figure.button("Play").is_visible()
+    # A picture that fails ends it, too.
+    figure.root.evaluate("e => { e.dataset.live = 'servesim.figs:no_such_figure' }")
+    figure.button("Play").click()
+    figure.wait("error")
+    figure.button("Play").wait_for()
+    assert window.wrong == []
+
+
+@pytest.mark.stepper
+def test_a_link_opens_a_step_of_any_run(reader: Any, site: Site, live: Live) -> None:
+    """The longest run has steps that the first picture knows nothing of."""
+    window = reader().open(live.page)
+    page, figure = window.page, Stepper(window.page, live)
+    figure.start()
+    first, start = figure.svg(), figure.step
+    name, longest = figure.choice.get_attribute("name"), figure.longest()
+    figure.drawn(lambda: figure.choice.select_option(longest))
+    end = figure.last
+    values = {name: longest, "step": end}
+    query = urllib.parse.urlencode({f"{live.id}.{key}": value for key, value in values.items()})
+    page.goto("about:blank")
+    page.goto(f"{site.address}{live.page}?{query}#{live.id}")
+    until(page, "drawn.length > 0", timeout=START_MS)
+    assert (figure.step, figure.last) == (end, end)
+    expected = in_cpython(live, figure.values())
+    assert page.evaluate("drawn.at(-1).picture") == expected["picture"]
+    # From there to a shorter run: its last step. And back to where the page began.
+    other = next(o for o in figure.choice.locator("option").all_inner_texts() if o != longest)
+    figure.drawn(lambda: figure.choice.select_option(other))
+    assert figure.step == figure.last < end
+    figure.moved(figure.button("Reset").click, start)
+    assert figure.svg() == first
+    # A step beyond any run is the last one.
+    beyond = query.replace(str(end), "999999")
+    page.goto("about:blank")
+    page.goto(f"{site.address}{live.page}?{beyond}#{live.id}")
+    until(page, "drawn.length > 0", timeout=START_MS)
+    assert (figure.step, figure.last) == (end, end)
+    assert window.wrong == []
 
 
 # ------------------------------------------------------------------ what can go wrong

@@ -77,6 +77,7 @@ class Engine:
         "preemptions",
         "prices_ns",
         "record_steps",
+        "rejected",
         "skip",
         "stamp_inside_step",
         "start_ns",
@@ -271,6 +272,11 @@ class Engine:
             self.outcome = "stalled"
             return False
         return True
+
+    def _note_pause(self, plan: Plan) -> None:
+        """Keep the reasons of a plan that takes no step, for the record of the next one."""
+        if self.record_steps:
+            self.paused |= plan.reasons
 
     def _ask(self) -> object:
         """Return the policy's plan; its own exception keeps its own traceback."""
