@@ -76,11 +76,9 @@ class VLLM(Policy):
     def plan(self, view: View) -> Plan:
         """Serve those who run; admit newcomers only if nobody had to be preempted."""
         step, rules = Draft(view, self.max_num_batched_tokens), RELEASES[self.release]
-        limit = self.long_prefill_token_threshold
-        if limit:
-            alone = len(view.running) + len(view.waiting) == 1 and rules.spares_lone_request
-            whole_only = not self.enable_chunked_prefill and rules.looks_past_long_prompts
-            limit = 0 if alone or whole_only else limit
+        alone = len(view.running) + len(view.waiting) == 1 and rules.spares_lone_request
+        whole_only = not self.enable_chunked_prefill and rules.looks_past_long_prompts
+        limit = 0 if alone or whole_only else self.long_prefill_token_threshold
         self.serve_running(step, limit, rules)
         if not step.preempted:
             self.admit_waiting(step, limit, rules)
