@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import report
-from .assignment import Assignment, Case, Failure, Invariant
+from .assignment import Assignment, Case, Failure, FileRule, Invariant
 from .assignments import find
 from .judge import Judge, Maker, Mark, Score, maker, refused
 from .report import Counterexample
@@ -92,8 +92,14 @@ def first_answer(judge: Judge, file: str | Path) -> tuple[Score, Maker | None]:
 
 
 def counterexample(judge: Judge, score: Score, make: Maker) -> Counterexample | None:
-    """Find a small workload that breaks the first invariant that was lost."""
+    """Find a small workload that breaks the first invariant that was lost.
+
+    None before a student has found what an earlier rule asks of the file: in a bug lab that is
+    such a workload.
+    """
     for mark in score.marks:
+        if isinstance(mark.rule, FileRule) and not mark.full:
+            return None
         if isinstance(mark.rule, Invariant) and mark.failure is not None:
             return _smaller(judge, mark, mark.rule, mark.failure, make)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import textwrap
 from dataclasses import dataclass
 
@@ -70,8 +71,8 @@ def score_text(score: Score, file: str, where: str) -> str:
         )
         if mark.failure and str(mark.failure) != told:  # a run that broke off loses several
             told = str(mark.failure)
-            lines += _filled(told, " " * 8)
-            lines += [" " * 8 + line for line in mark.failure.trace.splitlines()]
+            lines += _filled(_as_named(told, file), " " * 8)
+            lines += [" " * 8 + line for line in _as_named(mark.failure.trace, file).splitlines()]
         elif mark.failure:
             lines.append(" " * 8 + "the same failure")
         if mark.note:
@@ -80,6 +81,11 @@ def score_text(score: Score, file: str, where: str) -> str:
     if not score.full:
         lines += _filled(f"next: {score.hint}", "")
     return "\n".join(lines)
+
+
+def _as_named(text: str, file: str) -> str:
+    """Call a file as the student did: its whole path says nothing, and is longer."""
+    return text.replace(os.path.abspath(file), file)
 
 
 def counterexample_text(c: Counterexample) -> str:

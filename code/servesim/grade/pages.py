@@ -1,0 +1,43 @@
+"""What a page of the book shows of an assignment."""
+
+from __future__ import annotations
+
+from ..book import Table, glue, table
+from .assignment import Assignment
+from .assignments import find
+from .report import number
+
+
+def rules(name: str) -> Table:
+    """Return the rules of an assignment with their points."""
+    return table(
+        [
+            {"rule": rule.name, "points": number(rule.points), "what must hold": rule.demand}
+            for rule in find(name).rules
+        ]
+    )
+
+
+def facts(*names: str) -> Table:
+    """Return title, points, runs of a check and hours of some assignments."""
+    rows: list[dict[str, object]] = []
+    for name in names:
+        a = find(name)
+        rows.append(
+            {
+                "name": name,
+                "title": a.title,
+                "points": number(a.points),
+                "about (hours)": number(a.hours),
+                "runs of a check": a.runs,
+            }
+        )
+    return table(rows)
+
+
+def tell(name: str) -> Assignment:
+    """Make an assignment's points and hours known to its page, and return it."""
+    a = find(name)
+    glue(f"{name}-points", number(a.points))
+    glue(f"{name}-hours", number(a.hours))
+    return a
