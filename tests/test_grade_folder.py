@@ -19,7 +19,7 @@ from tests.test_grade_check import LATEST_FIRST, TOO_MANY
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading needs a POSIX system")
 
-SHORT = Limits(plan_s=2.0, load_s=4.0)
+SHORT = Limits(plan_s=2.0, load_s=6.0)
 TASK = Task("warmup", unsafe=True, limits=SHORT)
 DUE = datetime(2026, 10, 1, 12, tzinfo=UTC).timestamp()
 
@@ -168,6 +168,40 @@ def hidden_slots(seed):
     public = len(find("warmup").cases)
     hidden = Task("warmup", str(INSTRUCTOR), seed).cases()[public:]
     return {case.options["slots"] for case in hidden}
+
+
+def test_a_link_to_a_solution_is_no_submission(handed_in, tmp_path):
+    where = handed_in({"ada.py": RIGHT, "bob/policy.py": RIGHT})
+    (where / "eve.py").symlink_to(where / "ada.py")
+    (where / "mal").symlink_to(where / "bob")
+    os.mkfifo(where / "pipe.py")
+    rows = grade(listed(where), TASK, tmp_path / "g.csv", jobs=1)
+    assert {row["student"]: row["score"] for row in rows} == {
+        "ada": "100",
+        "bob": "100",
+        "eve": "0",
+        "mal": "0",
+        "pipe": "0",
+    }
+    assert "is a link" in rows[2]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = " + "-" * 20_000 + "1\n" + RIGHT, "nested too deeply"),
+        ("x = " + "1 + " * 20_000 + "1\n" + RIGHT, "nested too deeply"),
+        ("#" * 300_000, "more than 200000 bytes"),
+        ("\0", "syntax error: source code"),
+        (RIGHT + "# caf\xe9", "is not UTF-8 text"),
+    ],
+)
+def test_a_file_cannot_hurt_who_reads_it(text, told, tmp_path):
+    path = tmp_path / "policy.py"
+    path.write_bytes(text.encode("latin-1"))
+    graded = folder.grade_file(str(path), TASK)
+    assert told in graded.reason
+    assert graded.refused
 
 
 @pytest.mark.parametrize("fair", [True, False])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import servesim as ss
-from servesim.grade import Assignment, Case, Invariant, find, isolation
+from servesim.grade import Assignment, Case, Invariant, find, isolation, process
 from servesim.grade.folder import Task, grade_file
 from servesim.grade.judge import Judge, maker, run
 from servesim.grade.process import TOKEN, Child, Limits, sweep_up
@@ -18,7 +18,7 @@ from tests.grading import HOSTILE, INSTRUCTOR, RIGHT, doing
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading needs a POSIX system")
 
 WAYS = [*isolation.candidates(), isolation.NONE]
-SHORT = Limits(plan_s=2.0, load_s=4.0)
+SHORT = Limits(plan_s=2.0, load_s=6.0)
 
 
 def tried(way):
@@ -239,6 +239,22 @@ def test_what_hides_in_another_session_is_killed_too(way):
     finally:
         started.kill()
         started.communicate()
+
+
+def test_the_limits_are_set_before_the_policy_runs():
+    names = ("AS", "CPU", "FSIZE", "NPROC", "CORE")
+    asked = ", ".join(f"resource.getrlimit(resource.RLIMIT_{name})" for name in names)
+    score, _ = scored(doing(f"import resource\nraise RuntimeError(({asked}))"), limits=Limits())
+    pairs = ((512 * 2**20,) * 2, (121, 121), (0, 0), (0, 0), (0, 0))
+    assert str(pairs) in str(score.marks[0].failure)
+
+
+def test_whoever_ends_a_child_looks_for_what_it_left(monkeypatch):
+    looked = []
+    monkeypatch.setattr(process, "sweep_up", looked.append)
+    with Child(RIGHT, "policy.py", "Policy", isolation.best(), Limits()) as child:
+        child.build(find("warmup").cases[0])
+    assert looked == [child._token]
 
 
 def test_a_child_that_is_done_with_is_gone():

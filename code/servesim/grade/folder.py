@@ -31,7 +31,7 @@ from .hidden import folder_of, hidden_cases, seed_in
 from .judge import Judge, Score, refused
 from .process import Child, Limits
 from .roster import Entry, Submission, days_late, utc
-from .source import Refused, check, read
+from .source import MOST_BYTES, Refused, check, read
 
 TRIES = 3
 """How often a file is tried whose worker dies, or which was too slow beside others."""
@@ -162,12 +162,19 @@ def forgery(output: bytes) -> str:
     return ""
 
 
+def plain(path: Path) -> bool:
+    """Tell whether a submission is a file of its own: a link could lead to a solution."""
+    return path.is_file() and not path.is_symlink() and not path.parent.is_symlink()
+
+
 def grade_file(path: str, task: Task) -> Graded:
     """Grade one file; a worker calls this."""
     judge = _judge(task)
     name = Path(path).name
     slow = False
     try:
+        if not plain(Path(path)):
+            raise Refused("what was handed in is a link, or no file at all")
         marked, _, slow = score(read(path), name, judge, task)
     except Refused as reason:
         marked = refused(judge.assignment, str(reason))
@@ -264,7 +271,8 @@ def grade(
 
 def _key(submission: Submission, made_with: bytes) -> str:
     try:
-        data = submission.path.read_bytes()
+        with open(submission.path if plain(submission.path) else os.devnull, "rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"{submission.path}: {error.strerror or error}") from None
     return hashlib.sha256(made_with + submission.path.name.encode() + b"\0" + data).hexdigest()
@@ -305,7 +313,7 @@ def _as_they_finish(
     try:
         while True:
             for key, path in itertools.islice(queue, at_once - len(running)):
-                running[pool.submit(grade_file, str(path.resolve()), task)] = key
+                running[pool.submit(grade_file, os.path.abspath(path), task)] = key
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:

@@ -95,7 +95,7 @@ def _when(name: str, path: Path) -> float:
             return datetime(year, month, day, hour, minute, second).astimezone().timestamp()
         except ValueError:
             pass  # digits that are no date
-    return path.stat().st_mtime
+    return path.lstat().st_mtime
 
 
 def moment(text: str) -> float:

@@ -7,7 +7,6 @@ import functools
 import re
 import sys
 from collections.abc import Iterator
-from difflib import SequenceMatcher
 from pathlib import Path
 
 from ..errors import InputError
@@ -42,11 +41,12 @@ def read(file: str | Path) -> str:
     """
     path = Path(file)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}; name the file to check") from None
     if len(data) > MOST_BYTES:
-        raise Refused(f"the file has {len(data)} bytes, at most {MOST_BYTES} are read")
+        raise Refused(f"the file has more than {MOST_BYTES} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -64,10 +64,18 @@ def check(text: str, class_name: str) -> None:
     Refused
     """
     try:
+        _check(text, class_name)
+    except (RecursionError, MemoryError):
+        raise Refused("the file is nested too deeply to be read") from None
+
+
+def _check(text: str, class_name: str) -> None:
+    try:
         tree = ast.parse(text)
     except SyntaxError as error:
-        raise Refused(f"syntax error in line {error.lineno}: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
+        place = f" in line {error.lineno}" if error.lineno else ""
+        raise Refused(f"syntax error{place}: {error.msg}") from None
+    except ValueError as error:  # a zero byte, say
         raise Refused(f"the file cannot be read as Python: {error}") from None
     for reason in (*_foreign(tree), *_told(tree)):
         raise Refused(reason)
@@ -153,13 +161,17 @@ def copied_from(tree: ast.AST) -> str | None:
     """Return the name of the shipped policy that a file repeats, if it does.
 
     Compared are the syntax trees, without docstrings, annotations and names of one's own: to
-    rename things or to move lines apart changes nothing.
+    rename things or to move lines apart changes nothing. What counts is how much of the shipped
+    policy lies in stretches of `RUN` nodes that the file has too.
     """
     theirs = list(_skeleton(tree))
+    known = {tuple(theirs[i : i + RUN]) for i in range(len(theirs) - RUN + 1)}
     for name, ours in _shipped():
-        match = SequenceMatcher(None, ours, theirs, autojunk=False)
-        same = sum(block.size for block in match.get_matching_blocks() if block.size >= RUN)
-        if same >= COPIED * len(ours):
+        same: set[int] = set()
+        for i in range(len(ours) - RUN + 1):
+            if tuple(ours[i : i + RUN]) in known:
+                same.update(range(i, i + RUN))
+        if len(same) >= COPIED * len(ours):
             return name
     return None
 
