@@ -170,6 +170,19 @@ def hidden_slots(seed):
     return {case.options["slots"] for case in hidden}
 
 
+def test_a_rule_that_fails_on_one_file_does_not_cost_the_others(tmp_path, monkeypatch):
+    path = tmp_path / "ada.py"
+    path.write_text(RIGHT)
+
+    def broken(self, rule, run):
+        raise InputError("no such thing")
+
+    monkeypatch.setattr(folder.Judge, "failure", broken)
+    graded = folder.grade_file(str(path), TASK)
+    assert graded.refused
+    assert graded.reason.startswith("the grader itself failed on this file: InputError: no such")
+
+
 def test_a_link_to_a_solution_is_no_submission(handed_in, tmp_path):
     where = handed_in({"ada.py": RIGHT, "bob/policy.py": RIGHT})
     (where / "eve.py").symlink_to(where / "ada.py")

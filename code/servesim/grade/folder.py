@@ -178,8 +178,6 @@ def grade_file(path: str, task: Task) -> Graded:
         marked, _, slow = score(read(path), name, judge, task)
     except Refused as reason:
         marked = refused(judge.assignment, str(reason))
-    except InputError:
-        raise
     except Exception as error:  # a rule that fails on one file must not cost the others
         reason_ = f"the grader itself failed on this file: {type(error).__name__}: {error}"
         marked = refused(judge.assignment, reason_)
