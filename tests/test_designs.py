@@ -264,6 +264,17 @@ def test_idle_time_is_not_saved_up():
     assert abs(gained["a"] - gained["b"]) <= 4 * 20 * 2
 
 
+def test_idle_time_is_not_saved_up_while_all_are_idle():
+    """As above, but the server was empty when b came, and a is back a moment later."""
+    early = [ss.Request(i, 0, 20, 20, tenant="a") for i in range(40)]
+    after = NS_PER_S + ss.simulate(early, VLLM(512, 1)).end_ns
+    crowd = [ss.Request(40 + i, after, 20, 20, tenant="b") for i in range(40)]
+    back = ss.Request(99, after + 1, 20, 20, tenant="a")
+    result = ss.simulate([*early, *crowd, back], Fair(512, 1))
+    begun = sorted(result.records, key=lambda r: r.first_scheduled_ns or 0)
+    assert [r.request.id for r in begun].index(99) <= 40 + 2
+
+
 def test_a_crowd_does_not_hold_up_a_neighbor():
     crowd = [ss.Request(i, 0, 50, 50, tenant="crowd") for i in range(30)]
     neighbor = ss.Request(99, NS_PER_S, 50, 50, tenant="neighbor")

@@ -18,7 +18,8 @@ class Fair(VLLM):
 
     A virtual token counter per tenant (Sheng et al., OSDI 2024): prompt tokens count when a
     request is first admitted, output tokens as they come. Who comes back after a pause starts
-    level with the least served of those present: idle time cannot be saved up.
+    level with the least served of those present, or of the last who were: idle time cannot be
+    saved up.
 
     Parameters
     ----------
@@ -42,7 +43,8 @@ class Fair(VLLM):
         for tenant in decoded:
             self.served[tenant] += self.output_weight * (view.step - step)
         here = {r.tenant for r in (*view.running, *view.waiting)}
-        floor = min((self.served[t] for t in here & before), default=0.0)
+        # Those still here, or after a pause of all those who were there at its beginning.
+        floor = min((self.served[t] for t in here & before or before), default=0.0)
         self.served |= {t: max(self.served[t], floor) for t in here - before}
         plan = super().plan(view)
         joining, gone = dict(plan.scheduled), set(plan.preempted)
