@@ -15,7 +15,7 @@ class Priority(VLLM):
     """vLLM's scheduler with priorities in which waiting counts.
 
     A request of priority p is treated as if it had arrived ``p * patience_s`` later, so it is
-    overtaken only by more urgent ones that come within that time. With 0 this is first come,
+    overtaken only by more urgent ones that come within that time. With 0 the order is first come,
     first served; the larger it is, the more it is like ``VLLM(policy="priority")``, in which
     an urgent request overtakes everybody. It is also earliest deadline first, for deadlines that
     lie `patience_s` further away with each class.
