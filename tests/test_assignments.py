@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from servesim.grade import NAMES, Case, FileRule, Invariant, find
+from servesim.errors import InputError
+from servesim.grade import NAMES, Case, FileRule, Invariant, checking, find, literal
+from servesim.grade.assignments.labs import handed_in
 from servesim.grade.checking import check, counterexample, first_answer
 from servesim.grade.judge import Judge, Maker, Score
 from servesim.grade.load import load
+from servesim.grade.shrink import shrink
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTRUCTOR = ROOT / "instructor"
 GRADED = [name for name in NAMES if name != "warmup"]  # a sample, and smaller than it should be
-SEEDS = range(3)
+SEEDS = range(2)
 
 
 def files(*kinds: str) -> list[tuple[str, Path]]:
@@ -140,7 +143,9 @@ def test_every_rule_is_broken_by_a_wrong_solution(name):
 
 
 @pytest.mark.parametrize(("name", "file"), files("wrong/*.py"), ids=named)
-def test_a_counterexample_is_small_and_names_the_place(name, file):
+def test_a_counterexample_is_small_and_names_the_place(name, file, monkeypatch):
+    # Enough to leave requests out. What is left for making them shorter makes the tests long.
+    monkeypatch.setattr(checking, "shrink", functools.partial(shrink, most_runs=120))
     judge, score, make = scored(file, name)
     assert make is not None
     failed = next((m for m in score.marks if not m.full and isinstance(m.rule, Invariant)), None)
@@ -169,3 +174,48 @@ def test_the_starter_loads_and_has_a_docstring(name):
     path = ROOT / "assignments" / name / "policy.py"
     load(path.read_text(), str(path), find(name).class_name)
     assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+# --- what is handed in beside the policy is read, and never run
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "sets no WORKLOAD"),
+        ("def f():\n    WORKLOAD = [(0, 1, 1)]", "sets no WORKLOAD"),
+        ("WORKLOAD = []", "is empty"),
+        ("WORKLOAD = 7", "is empty"),
+        ("WORKLOAD = [(0, 1, 1)] * 6", "must be written out"),
+        ("WORKLOAD = [(0, 1, 1)] + exit()", "must be written out"),
+        ("WORKLOAD = {[]: 1}", "must be written out"),
+        (f"WORKLOAD = {[(0, 1, 1)] * 6}", "at most 5"),
+        ("WORKLOAD = [(0, 1)]", "is no row"),
+        ("WORKLOAD = [5]", "is no row"),
+        ("WORKLOAD = [(0, 1, True)]", "output_len is a whole number"),
+        ("WORKLOAD = [(-1, 1, 1)]", "arrival_ms is a whole number"),
+        ("WORKLOAD = [(0, 0x" + "f" * 9000 + ", 1)]", "prompt_len is a whole number"),
+        ("WORKLOAD = [(5, 1, 1), (4, 1, 1)]", "sort the rows"),
+    ],
+)
+def test_a_workload_that_is_none_is_one_sentence(text, told):
+    with pytest.raises(InputError, match=told) as caught:
+        handed_in(text)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_workload_is_read_as_it_is_written():
+    first, second = handed_in("WORKLOAD: list = [(0, 10, 3), [20, 7, 1]]\n")
+    assert (first.arrival_ms, first.prompt_len, first.output_len) == (0, 10, 3)
+    assert (second.id, second.arrival_ms, second.prompt_len, second.output_len) == (1, 20, 7, 1)
+
+
+def test_of_two_values_the_last_counts():
+    assert literal("A = 1\nB = A = 2\n", "A") == 2
+
+
+def test_a_lab_shows_no_counterexample_before_one_was_found():
+    for name in (name for name in GRADED if name.startswith("lab-")):
+        path = ROOT / "assignments" / name / "policy.py"
+        assert check(path, name).counterexample is None
