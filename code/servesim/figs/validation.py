@@ -66,7 +66,7 @@ def lower_bound(
         chart,
         title="How close policies come to the lower bound",
         summary=f"At {_RATES[-1]:g} requests/s no policy needs less than {bound_s:.1f} s. "
-        f"That is, in per cent of what each needs: {told}.",
+        f"That is, in percent of what each needs: {told}.",
         table=(header, rows),
     )
 
