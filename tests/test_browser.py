@@ -357,6 +357,22 @@ def test_a_page_with_code_opens_where_it_runs(pytestconfig: pytest.Config, name:
         assert (site / "lite" / "files" / f"{chapter}.ipynb").is_file()
 
 
+def test_a_link_with_values_leads_to_this_copy_of_the_book(reader: Any, site: Site) -> None:
+    """It names the published page, as in print; a click opens the figure here, with the values."""
+    page = reader().open("chapters/for-instructors.html").page
+    links = page.locator("a[href*='?servesim-figs-']")
+    lead = links.evaluate_all("all => all.map((e) => e.href)")
+    assert lead
+    assert [to for to in lead if not to.startswith(f"{site.address}chapters/")] == []
+    many = page.locator("a[href*='chunked.long_percent=50']").first
+    many.click()
+    page.wait_for_url("**/chapters/chunked-prefill.html?*")
+    control = page.locator("input[name=long_percent]")
+    control.wait_for(state="attached")
+    assert control.input_value() == "50"
+    assert page.locator("input[name=token_budget]").input_value() == "128"
+
+
 # ------------------------------------------------------------------------- every figure
 
 
