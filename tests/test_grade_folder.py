@@ -206,7 +206,7 @@ def test_a_link_to_a_solution_is_no_submission(handed_in, tmp_path):
         ("x = " + "1 + " * 20_000 + "1\n" + RIGHT, "nested too deeply"),
         ("#" * 300_000, "more than 200000 bytes"),
         ("\0", "syntax error: source code"),
-        (RIGHT + "# caf\xe9", "is not UTF-8 text"),
+        (RIGHT + "# \xe9", "is not UTF-8 text"),
     ],
 )
 def test_a_file_cannot_hurt_who_reads_it(text, told, tmp_path):
