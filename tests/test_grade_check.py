@@ -12,6 +12,7 @@ import pytest
 import servesim as ss
 from servesim.errors import InputError
 from servesim.grade import (
+    NAMES,
     Assignment,
     Case,
     FileRule,
@@ -23,8 +24,8 @@ from servesim.grade import (
     source,
 )
 from servesim.grade.checking import counterexample, first_answer
-from servesim.grade.judge import Judge
-from servesim.grade.report import timeline
+from servesim.grade.judge import Judge, Student, run
+from servesim.grade.report import picture, timeline
 from servesim.grade.shrink import shrink
 from servesim.request import NS_PER_MS
 from tests.grading import INSTRUCTOR, RIGHT, ROOT, doing, grader
@@ -481,3 +482,52 @@ def test_ctrl_c_says_where(handed_in, capsys):
 def test_every_student_file_name_is_shown_as_given(handed_in):
     report = check(Path(handed_in(RIGHT, "my policy.py")), "warmup")
     assert "my policy.py" in repr(report)
+
+
+# --- what students stumbled over
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_to_turn_everyone_away_earns_nothing(name):
+    """With nobody to serve, no slot is free, nobody is passed and every run is short."""
+
+    class Shuts:
+        def plan(self, view):
+            return ss.Plan(rejected=[r.id for r in view.waiting])
+
+    score = Judge(find(name)).score(lambda case: Student(Shuts()), "")
+    assert score.points == 0
+    told = {str(mark.failure) for mark in score.marks if isinstance(mark.rule, Invariant)}
+    assert all("it is turned away; in an assignment everybody has to be served" in t for t in told)
+
+
+def test_a_picture_shows_who_is_in_the_batch_and_gets_no_tokens():
+    class Alternates:
+        def plan(self, view):
+            both = [*view.running, *view.waiting]
+            return ss.Plan([(r.id, r.missing) for r in both[view.step % len(both) :][:1]])
+
+    case = Case(
+        "two", tuple(ss.Request(id=i, arrival_ns=0, prompt_len=4, output_len=3) for i in (0, 1))
+    )
+    assert "idle" in picture(run(case, lambda case: Alternates()), "x").to_html()
+
+
+def test_to_leave_the_debugger_ends_the_check(handed_in):
+    told = call(*("check", handed_in(doing("breakpoint()")), "--assignment", "warmup"), input="q\n")
+    assert told.returncode == 130
+    assert told.stderr == "servesim.grade: interrupted\n"
+
+
+def test_a_notebook_is_named_as_what_it_is(handed_in):
+    found = check(handed_in("{}", "policy.ipynb"), "warmup")
+    assert found.score.refused == "the file is a notebook; hand in the Python file, policy.py"
+
+
+def test_a_reader_that_has_seen_enough_costs_no_traceback(handed_in):
+    read, write = os.pipe()
+    os.close(read)
+    command = grader("check", str(handed_in(RIGHT)), "--assignment", "warmup")
+    told = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(write)
+    assert told.stderr == ""

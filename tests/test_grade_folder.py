@@ -14,7 +14,7 @@ from servesim.errors import InputError
 from servesim.grade import cli, find, folder, isolation, roster
 from servesim.grade.folder import Graded, Task, Terms, grade
 from servesim.grade.process import Limits
-from tests.grading import HOSTILE, INSTRUCTOR, RIGHT, grader
+from tests.grading import HOSTILE, INSTRUCTOR, RIGHT, doing, grader
 from tests.test_grade_check import LATEST_FIRST, TOO_MANY
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading needs a POSIX system")
@@ -215,6 +215,31 @@ def test_a_file_cannot_hurt_who_reads_it(text, told, tmp_path):
     graded = folder.grade_file(str(path), TASK)
     assert told in graded.reason
     assert graded.refused
+
+
+def test_no_name_and_no_text_of_a_student_stops_the_grading(handed_in, tmp_path):
+    raises = doing("raise ValueError('\\ud800\\x00')")
+    names = ["=cmd()", "a,b", "a;b", "A_b", "line\nbreak", "x" * 250, "0001-01-01_0000", "b\udcffd"]
+    where = handed_in({f"{name}.py": raises for name in names})
+    grade(listed(where), TASK, tmp_path / "g.csv", feedback=tmp_path / "told")
+    rows = rows_of(tmp_path / "g.csv")
+    assert len(rows) == len(names) == len(list((tmp_path / "told").iterdir()))
+    assert len({f.name.casefold() for f in (tmp_path / "told").iterdir()}) == len(names)
+    assert {"'=cmd()", "b\\udcffd"} < rows.keys()
+    for row in rows.values():
+        assert not any(text.startswith(("=", "+", "-", "@")) for text in row.values())
+        assert "raised ValueError: \\ud800\\x00" in row["reason"]
+
+
+def test_a_long_reason_is_cut_and_a_notebook_told(handed_in, tmp_path):
+    where = handed_in({"ada.py": doing("raise ValueError('x' * 5000)"), "bob.ipynb": "{}"})
+    handed_in({"eve.py": "class Policy: pass", "eve (1).ipynb": "{}"})
+    names = {"ada": "Ada", "bob": "Bob", "eve": "Eve"}
+    ada, bob, eve = grade(listed(where, names=names), TASK, tmp_path / "g.csv")
+    assert len(ada["reason"]) == folder.MOST_REASON
+    assert (bob["status"], bob["file"]) == ("refused", "bob.ipynb")
+    assert "is a notebook" in bob["reason"]
+    assert eve["file"] == "eve.py"
 
 
 @pytest.mark.parametrize("fair", [True, False])

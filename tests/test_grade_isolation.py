@@ -353,6 +353,12 @@ def test_sealed_it_has_no_powers(way):
     assert told.stdout == "-1 -1 1\n", told.stderr
 
 
+def test_a_child_whose_grader_died_before_it_spoke_ends():
+    command = [isolation.PYTHON, *isolation.FLAGS, "-c", process.BOOT]
+    told = subprocess.run(command, input=b"\0", capture_output=True, timeout=60)
+    assert (told.returncode, told.stderr) == (1, b"the grader is gone\n")
+
+
 # --- where nothing can be sealed
 
 

@@ -216,7 +216,7 @@ def test_the_autograder_grades_with_nothing_else_at_hand(autograder):
     ("files", "score", "told"),
     [
         ({"policy.py": RIGHT}, 100, "all rules are kept"),
-        ({"sub/mine.py": doing("print('hello')")}, 100, "printed:\nhello"),
+        ({"sub/mine.py": doing("print('hello')")}, 100, "all rules are kept"),
         ({}, 0, "no Python file"),
         ({"policy.py": "x ="}, 0, "syntax error"),
         ({"policy.py": doing("import os; os._exit(0)")}, 0, "ended its process"),
@@ -226,6 +226,30 @@ def test_whatever_is_handed_in_there_is_a_result(autograder, files, score, told)
     found = told_by(autograder, files)
     assert found["score"] == score
     assert told in found["output"]
+
+
+def test_what_is_printed_is_told_only_without_hidden_tests(autograder, tmp_path):
+    found = told_by(autograder, {"policy.py": doing("print('hello', len(view.waiting))")})
+    assert "hello" not in json.dumps(found)
+    path, out = tmp_path / "policy.py", tmp_path / "r.json"
+    path.write_text(doing("print('hello')"))
+    assert (
+        cli.main(["results", str(path), "--assignment", "warmup", "--out", str(out), "--unsafe"])
+        == 0
+    )
+    assert "printed:\nhello" in json.loads(out.read_text())["output"]
+
+
+def test_a_link_is_no_submission_for_gradescope_either(autograder):
+    (autograder / "submission").mkdir(exist_ok=True)
+    shutil.rmtree(autograder / "submission")
+    (autograder / "submission").mkdir()
+    (autograder / "elsewhere.py").write_text(RIGHT)
+    (autograder / "submission" / "policy.py").symlink_to(autograder / "elsewhere.py")
+    out = autograder / "r.json"
+    argv = ["results", str(autograder / "submission"), "--assignment", "warmup", "--unsafe"]
+    assert cli.main([*argv, "--out", str(out)]) == 0
+    assert "is a link" in json.loads(out.read_text())["output"]
 
 
 def test_of_a_hidden_test_only_the_rule_is_told(autograder):

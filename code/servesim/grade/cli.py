@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -252,9 +253,13 @@ def _results(args: argparse.Namespace) -> int:
         score = refused(judge.assignment, "there is no Python file in the submission")
     else:
         try:
+            if not folder.plain(path):
+                raise Refused("what was handed in is a link, or no file at all")
             score, printed, _ = folder.score(read(path), path.name, judge, task)
         except Refused as reason:
             score = refused(judge.assignment, str(reason))
+    if task.hidden is not None:
+        printed = b""  # a policy can print what it sees, and students see this
     write_whole(Path(args.out), gradescope.as_json(gradescope.results(score, printed)))
     return ALL_RIGHT
 
@@ -306,6 +311,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except InputError as error:
         return _fail(str(error), BAD_INPUT)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
+        return ALL_RIGHT
     except KeyboardInterrupt as stop:
         return _fail(" ".join(["interrupted", *getattr(stop, "__notes__", [])]), INTERRUPTED)
 

@@ -30,11 +30,17 @@ from .assignments import find
 from .hidden import folder_of, hidden_cases, seed_in
 from .judge import Judge, Score, refused
 from .process import Child, Limits
-from .roster import Entry, Submission, days_late, utc
+from .roster import Entry, Submission, cell, days_late, printable, utc
 from .source import MOST_BYTES, Refused, check, read
 
 TRIES = 3
 """How often a file is tried whose worker dies, or which was too slow beside others."""
+
+MOST_REASON = 500
+"""Characters of a reason in the CSV; the report holds the whole."""
+
+MOST_NAME = 50
+"""Characters of a report's name: file systems take no more than 255 bytes, four a character."""
 
 
 @dataclass(frozen=True)
@@ -185,8 +191,8 @@ def grade_file(path: str, task: Task) -> Graded:
     return Graded(
         {mark.rule.name: mark.points for mark in marked.marks},
         bool(marked.refused),
-        " ".join((marked.refused or first).split()),
-        report.score_text(marked, name, f"{len(judge.cases)} cases"),
+        cell(" ".join((marked.refused or first).split()))[:MOST_REASON],
+        printable(report.score_text(marked, name, f"{len(judge.cases)} cases")),
         slow,
     )
 
@@ -273,7 +279,7 @@ def _key(submission: Submission, made_with: bytes) -> str:
             data = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"{submission.path}: {error.strerror or error}") from None
-    return hashlib.sha256(made_with + submission.path.name.encode() + b"\0" + data).hexdigest()
+    return hashlib.sha256(made_with + os.fsencode(submission.path.name) + b"\0" + data).hexdigest()
 
 
 def _side_by_side(
@@ -342,7 +348,7 @@ def _row(
     graded = done[wanted[entry.counts.path]]
     late = days_late(entry.counts, terms.due)
     keeps = max(0.0, 1 - late * terms.per_day / 100)
-    row["file"] = _shown(entry.counts)
+    row["file"] = cell(_shown(entry.counts))
     row["submitted"] = utc(entry.counts.when)
     row["status"] = "refused" if graded.refused else "graded"
     if not entry.listed:
@@ -366,11 +372,16 @@ def _write_feedback(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--feedback {folder}: {error.strerror or error}") from None
+    taken: set[str] = set()
     for s in students:
         text = "nothing was handed in"
         if s.counts is not None:
             text = done[wanted[s.counts.path]].text
         name = "".join(c if c.isalnum() or c in "-_.@ " else "_" for c in s.student)
+        name = name[:MOST_NAME]
+        if name.casefold() in taken:  # as "a/b" and "a_b"
+            name += f" ({len(taken) + 1})"
+        taken.add(name.casefold())
         write_whole(folder / f"{name}.txt", text + "\n")
 
 

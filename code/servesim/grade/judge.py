@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bdb import BdbQuit
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -252,6 +253,8 @@ def _raised(case: Case, error: PolicyError) -> Failure:
     """Return the failure of a case in which the student's own code failed."""
     cause = error.__cause__
     assert cause is not None
+    if isinstance(cause, BdbQuit):
+        raise KeyboardInterrupt from None  # `q` in the debugger is no fault of the policy
     if isinstance(cause, StudentError):
         detail = f"{error.method} raised {cause.said}{cause.place}"
         where = (error.step, cause.request)
@@ -268,6 +271,20 @@ class _Nothing:
         return Plan()
 
 
+def serving(plan_of: Callable[[View], Any]) -> Callable[[View], Any]:
+    """Return a `plan` that turns nobody away: most rules hold where nobody is left to serve."""
+
+    def plan(view: View) -> Any:
+        made = plan_of(view)
+        if isinstance(made, Plan) and made.rejected:
+            first = made.rejected[0] if isinstance(made.rejected, list) else None
+            detail = "it is turned away; in an assignment everybody has to be served"
+            raise PlanError(view.step, first, "rejected", detail)
+        return made
+
+    return plan
+
+
 class Student:
     """A student's policy in this process.
 
@@ -275,7 +292,7 @@ class Student:
     """
 
     def __init__(self, policy: Any) -> None:
-        self.plan = policy.plan
+        self.plan = serving(policy.plan)
         for word in ("knows_output_length", "reserve_all"):
             if getattr(policy, word, False):
                 raise Refused(f"the policy declares {word}: no policy is told the output lengths")

@@ -27,7 +27,7 @@ from ..errors import InputError, PlanError, PolicyError
 from ..plan import Plan, View
 from .assignment import Case
 from .isolation import ENVIRONMENT, FLAGS, PYTHON, Isolation
-from .judge import StudentError
+from .judge import StudentError, serving
 from .source import ALLOWED, Refused
 
 MIB = 2**20
@@ -44,7 +44,10 @@ read = sys.stdin.buffer.raw.read
 def whole(n):
     data = b""
     while len(data) < n:
-        data += read(n - len(data))
+        more = read(n - len(data))
+        if not more:
+            sys.exit("the grader is gone")
+        data += more
     return data
 codes, names, hello = marshal.loads(whole(int.from_bytes(whole(8), "big")))
 class Shown(types.ModuleType):
@@ -369,7 +372,7 @@ class _Remote:
     """A policy whose `plan` is asked from the child."""
 
     def __init__(self, child: Child) -> None:
-        self.plan: Callable[[View], Any] = child.plan
+        self.plan: Callable[[View], Any] = serving(child.plan)
 
     def __deepcopy__(self, memo: object) -> _Remote:
         return self

@@ -215,7 +215,8 @@ def picture(run: Run, id: str) -> svg.Figure:
     lives: dict[int, list[svg.Segment]] = {}
     for s in segments(run.result) if run.steps else ():
         life = lives.setdefault(s.id, [])
-        life.append(svg.Segment(s.start_ns / NS_PER_MS, s.end_ns / NS_PER_MS, s.kind))
+        kind = "idle" if s.kind == "stalled" else s.kind  # in the batch, but no tokens
+        life.append(svg.Segment(s.start_ns / NS_PER_MS, s.end_ns / NS_PER_MS, kind))
     for r in run.case.requests:
         rows.row(f"r{r.id}", lives.get(r.id, []), arrival=r.arrival_ms)
     told = str(run.stopped) if run.stopped else f"{run.result.steps} steps in all."

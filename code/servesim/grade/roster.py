@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..errors import InputError
+from .source import NOTEBOOK
 
 IN_NAME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T_ -](\d\d)[-:.h]?(\d\d)(?:[-:.m]?(\d\d))?")
 """A time in a file's name, as 2026-10-01T23-59 or 2026-10-01_235900."""
@@ -64,6 +65,8 @@ class Entry:
 def submissions(folder: str | Path) -> list[Submission]:
     """Return what lies in a folder: Python files, and folders with one in them.
 
+    A notebook is one, too: it is refused, and that its student should know.
+
     Raises
     ------
     InputError
@@ -77,11 +80,11 @@ def submissions(folder: str | Path) -> list[Submission]:
         if entry.name.startswith((".", "__")):
             continue
         if entry.is_dir():
-            files = sorted(entry.glob("*.py"))
+            files = sorted(entry.glob("*.py")) or sorted(entry.glob(f"*{NOTEBOOK}"))
             chosen = [f for f in files if f.name == "policy.py"] or files
             if chosen:
                 found.append(Submission(entry.name, chosen[0], _when(entry.name, chosen[0])))
-        elif entry.suffix == ".py":
+        elif entry.suffix in (".py", NOTEBOOK):
             found.append(Submission(entry.stem, entry, _when(entry.name, entry)))
     if not found:
         raise InputError(f"{root}: there is no .py file in it, nor a folder with one")
@@ -93,7 +96,7 @@ def _when(name: str, path: Path) -> float:
         try:
             year, month, day, hour, minute, second = (int(part or 0) for part in match.groups())
             return datetime(year, month, day, hour, minute, second).astimezone().timestamp()
-        except ValueError:
+        except (ValueError, OverflowError):
             pass  # digits that are no date
     return path.lstat().st_mtime
 
@@ -177,13 +180,25 @@ def entries(found: Iterable[Submission], roster: dict[str, str] | None) -> list[
             listed.add(student)
     for submission in found:
         owner = None if roster is None else _owner(submission.name, roster)
-        theirs.setdefault(owner or submission.name, []).append(submission)
+        theirs.setdefault(owner or cell(submission.name), []).append(submission)
     made = []
     for student, files in theirs.items():
-        files.sort(key=lambda s: (s.when, s.name))
+        files.sort(key=lambda s: (s.path.suffix == ".py", s.when, s.name))
         known = roster is None or student in listed
         made.append(Entry(student, files[-1] if files else None, tuple(files[:-1]), known))
     return made
+
+
+def printable(text: str) -> str:
+    """Return text that any file can hold: what a student wrote may have characters of none."""
+    shown = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+    return shown.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def cell(text: str) -> str:
+    """Return a student's text for a CSV: no spreadsheet takes it for a formula."""
+    text = printable(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def _owner(name: str, roster: dict[str, str]) -> str | None:

@@ -18,6 +18,7 @@ ALLOWED = ("Plan", "View", "Progress")
 """Names that a policy may import from servesim."""
 
 MOST_BYTES = 200_000
+NOTEBOOK = ".ipynb"
 COPIED = 0.8
 """Share of a shipped policy's code that makes a file a copy of it."""
 
@@ -40,6 +41,8 @@ def read(file: str | Path) -> str:
         If it is no Python text.
     """
     path = Path(file)
+    if path.suffix == NOTEBOOK and path.is_file():
+        raise Refused("the file is a notebook; hand in the Python file, policy.py")
     try:
         with path.open("rb") as stream:
             data = stream.read(MOST_BYTES + 1)
