@@ -531,3 +531,12 @@ def test_a_reader_that_has_seen_enough_costs_no_traceback(handed_in):
     told = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(write)
     assert told.stderr == ""
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("lab-")])
+@pytest.mark.parametrize("rows", [[], [(0, 8, 1)]])
+def test_a_lab_says_on_which_server_a_workload_is_tried(name, rows):
+    """Without it nobody can work out which workload would fail."""
+    rule = next(rule for rule in find(name).rules if isinstance(rule, FileRule))
+    failure = rule.check(f"WORKLOAD = {rows}")
+    assert re.search(r"\(tried with \w+=\d+ and 32 blocks of 16 tokens\)$", failure.detail)

@@ -71,8 +71,14 @@ def finds_the_fault(
     fails : callable
         Says how a run fails, if it does.
     """
+    given = ", ".join(f"{name}={value!r}" for name, value in case.options.items())
+    server = f"tried with {given} and {case.kv.usable} blocks of {case.kv.block_size} tokens"
 
     def check(text: str) -> Failure | None:
+        failure = fault_of(text)
+        return failure and replace(failure, detail=f"{failure.detail} ({server})")
+
+    def fault_of(text: str) -> Failure | None:
         try:
             requests = handed_in(text)
             tried = replace(case, name=NAME, requests=requests)
