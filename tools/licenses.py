@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 def _named(about: Message) -> str:
     """Return the license that a package's metadata names."""
-    named = about["License-Expression"] or about["License"] or ""
+    named = about.get("License-Expression") or about.get("License") or ""
     classifiers = [
         line.rpartition(" :: ")[2]
         for line in about.get_all("Classifier") or []
