@@ -22,6 +22,8 @@ from servesim.page import answer
 from servesim.policies import BUILT_IN
 from servesim.stepper import stepper
 from servesim.story import Story
+from servesim.svg.canvas import text_width
+from servesim.svg.look import TEXT
 from tests.vllm_traces import HERE
 
 THREE = [
@@ -116,7 +118,7 @@ def test_a_step_shows_what_the_policy_saw_and_did(
 def test_nobody_is_given_a_reason_that_the_policy_did_not_give() -> None:
     story = Story(ss.simulate(THREE, Silent(), record_steps=True))
     words = {p.told for i in range(len(story.steps)) for p in story.moment(i).queue}
-    assert words == {"", "arrives and waits"}
+    assert words == {"", "has arrived and waits"}
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -132,6 +134,27 @@ def test_built_in_policies_say_why_somebody_waits(name: str) -> None:
             assert {*step.waiting} & {*step.reasons}, step
         named = {rid: why for rid, why in step.reasons.items() if rid not in step.rejected}
         assert all(why.startswith(f"r{rid} ") for rid, why in named.items())
+
+
+def test_who_arrives_in_a_step_waits_for_its_end() -> None:
+    ends = " Meanwhile r{} arrives and has to wait for its end."
+    said = [told(THREE, "continuous", step=i) for i in range(4)]
+    assert [text.endswith(ends.format(r)) for text, r in zip(said, "1-2-", strict=True)] == [
+        True, False, True, False,
+    ]  # fmt: skip
+    # Not whoever comes just when a step ends, nor after a pause.
+    end = ss.simulate(THREE[:1], ss.policies.Naive(), record_steps=True).step_records[0].end_ns
+    on_time = [THREE[0], ss.Request(1, end, 8, 1), ss.Request(2, 10**10, 8, 1)]
+    story = Story(ss.simulate(on_time, ss.policies.Naive(), record_steps=True))
+    assert not any(story.moment(i).during for i in range(len(story.steps)))
+
+
+def test_tokens_of_who_was_thrown_out_do_not_touch_the_reason() -> None:
+    x, texts = {}, stepper(TWO, "vllm", kv=SIX, step=5).figure().to_html()
+    for at, text in re.findall(r'<text[^>]*\bx="([\d.]+)"[^>]*>([^<]+)</text>', texts):
+        x[text] = float(at)
+    (why,) = (at for text, at in x.items() if text.startswith("is thrown out"))
+    assert why >= x["13 tokens"] + text_width("13 tokens", TEXT) + 8
 
 
 def test_the_example_of_a_request_that_lacks_blocks() -> None:

@@ -8,6 +8,7 @@ import { Steps } from "./steps.mjs";
 
 const NEAR = "300px 0px";
 const SLOW_MS = 400;
+const MOST_STEPS = 1e6; // as in servesim.steps
 
 const IDLE = "Move a control: Python then starts in this page (once, about 6 MB).";
 const READY = "Python runs in this page: the picture follows the controls.";
@@ -135,8 +136,11 @@ export class LiveFigure {
       const fits = control.options
         ? [...control.options].some((option) => option.value === value)
         : value.trim() !== "" && Number.isFinite(Number(value));
-      if (fits && "steps" in control.dataset) control.max = Math.max(control.max, value);
-      if (fits) control.value = value;
+      if (!fits) continue;
+      // As a number, not as it was written: a slider does not know 0x5.
+      const number = Number(value);
+      if ("steps" in control.dataset) control.max = Math.max(control.max, Math.min(number, MOST_STEPS));
+      control.value = control.options ? value : number;
     }
     return JSON.stringify(this.#values()) !== before;
   }
@@ -159,7 +163,8 @@ export class LiveFigure {
     this.#started = true;
     if (!this.#python.isReady) this.#say("starting", "Starting Python …");
     await this.#python.start();
-    if (this.#root.dataset.state === "starting") this.#say("ready", READY);
+    // It may have been running already, for another figure.
+    if (/idle|starting/.test(this.#root.dataset.state)) this.#say("ready", READY);
   }
 
   #move() {

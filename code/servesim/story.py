@@ -76,6 +76,8 @@ class Moment:
         In order, after the plan.
     away : list of Part
         Those that the policy turned away.
+    during : list of int
+        Who arrives while the step runs, and waits at least for its end.
     """
 
     number: int
@@ -85,6 +87,7 @@ class Moment:
     queue: list[Part]
     batch: list[Part]
     away: list[Part]
+    during: list[int]
 
     @property
     def tokens(self) -> int:
@@ -111,6 +114,10 @@ class Moment:
             out.append(f"{names(silent)} {'waits' if len(silent) == 1 else 'wait'}{more}.")
         if not self.batch and not self.queue:
             out.append("Nobody is here.")
+        if self.during:
+            one = len(self.during) == 1
+            comes = "arrives and has" if one else "arrive and have"
+            out.append(f"Meanwhile {names(self.during)} {comes} to wait for its end.")
         return " ".join(out)
 
 
@@ -139,6 +146,7 @@ class Story:
             )
         self.result, self.steps = result, result.step_records
         self.prompts = {r.request.id: r.request.prompt_len for r in result.records}
+        self._arrival = {r.request.id: r.request.arrival_ns for r in result.records}
         # What each request had computed and produced after each record that changed it.
         self._when: dict[int, list[int]] = {rid: [] for rid in self.prompts}
         self._then: dict[int, list[tuple[int, int]]] = {rid: [] for rid in self.prompts}
@@ -192,6 +200,11 @@ class Story:
             queue=[self._part(rid, i, "queue") for rid in step.waiting],
             batch=[self._part(rid, i, "batch") for rid in step.running],
             away=[self._part(rid, i, "queue") for rid in step.rejected],
+            during=[
+                rid
+                for rid in (self.steps[i + 1].arrived if i + 1 < len(self.steps) else ())
+                if step.start_ns < self._arrival[rid] < step.end_ns
+            ],
         )
 
     def _part(self, rid: int, i: int, place: Literal["batch", "queue"]) -> Part:
@@ -238,7 +251,7 @@ class Story:
             return f"is thrown out: {why}" if why else f"is thrown out, frees {so_many(held)}"
         if why:
             return f"waits: {why}"
-        return "arrives and waits" if rid in step.arrived else ""
+        return "has arrived and waits" if rid in step.arrived else ""
 
     @staticmethod
     def _reason(rid: int, step: StepRecord) -> str:

@@ -24,8 +24,8 @@ def two_slots(seed: int = 0) -> Exercise:
         arrivals(requests),
         title=_TITLE,
         summary="Two slots, every step 10 ms; a request with an output of n tokens takes part in "
-        "n steps. Work it out twice: in groups of two, and with whoever is there joining as soon "
-        "as a slot is free at the start of a step.",
+        "n steps. Work it out twice: in groups of two, which start when both are there, and with "
+        "whoever is there joining as soon as a slot is free at the start of a step.",
         table=(
             ["request", "arrives (ms)", "output (tokens)"],
             [[f"r{r.id}", r.arrival_ms, r.output_len] for r in requests],

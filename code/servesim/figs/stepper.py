@@ -212,7 +212,12 @@ class Rows(_Full):
         ids = [[*s.waiting, *s.rejected] if queue else s.running for s in story.steps]
         # As many rows as the fullest step needs, so that stepping moves nothing up and down.
         self.rows = max(1, min(_MOST_ROWS[place], max(map(len, ids))))
-        most = max(story.prompts.values())
+        # Whoever was thrown out waits with what it had produced.
+        back = {rid for s in story.steps for rid in s.preempted}
+        most = max(
+            r.request.prompt_len + (r.output_tokens if r.request.id in back else 0)
+            for r in story.result.records
+        )
         self.tokens = text_width(f"{most} tokens", svg.look.TEXT)
         self.name = max(28.0, *(text_width(f"r{rid}", svg.look.TEXT) for rid in story.prompts))
 
