@@ -497,6 +497,9 @@ def test_an_exercise(reader: Any, exercise: Live) -> None:
     assert fields[0].get_attribute("aria-invalid") == "true"
     assert figure.svg() == first
     assert root.locator(".exercise-worked").inner_text() == ""
+    # What was said is about the number before.
+    fields[0].fill("-2")
+    assert outputs.all_inner_texts() == ["", *said["says"][1:]]
 
     said = judged(form.get_by_role("button", name="Show the answers").click, None)
     answers = [text.split()[0].removesuffix(".") for text in said["says"]]

@@ -24,7 +24,10 @@ export class Exercise {
     this.#posed = this.#seed.value;
     // The figure does not redraw for a number that is being written.
     const answers = this.#form.querySelector(".exercise-answers");
-    answers.addEventListener("input", (event) => event.stopPropagation());
+    answers.addEventListener("input", (event) => {
+      event.stopPropagation();
+      this.#mark(event.target, null, ""); // what was said is about the number before
+    });
     root.addEventListener("live:drawn", ({ detail }) => this.#drawn(detail.values.seed));
     // No longer judged at once: the figure draws when the fields are empty.
     this.#form.addEventListener("reset", () => this.#clear());

@@ -144,7 +144,7 @@ class Exercise(svg.Figure):
         else:
             verdicts = [ask.check(text) for ask, text in zip(self.asks, given, strict=True)]
             right = sum(bool(v.right) for v in verdicts)
-            status = f"{right} of {len(verdicts)} right. Mend the others, or show the answers."
+            status = f"{right} of {len(verdicts)} right. Try again, or show the answers."
             if right == len(verdicts):
                 status = "All right. The picture above shows how it goes."
         reply: dict[str, Any] = {
