@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import servesim as ss
+from servesim import cost
 from servesim.cost import GPUS, MODELS, OPT_13B_A100, SLOTS, TOY, TOY_STATIC, Affine, Roofline, Work
 
 quick = settings(max_examples=80, derandomize=True, deadline=None)
@@ -197,3 +198,44 @@ def test_a_roofline_is_the_slower_of_the_two(work):
 def test_an_unknown_model_or_gpu_is_refused(options, says):
     with pytest.raises(ss.InputError, match=says):
         Roofline(**options)
+
+
+class Dearer(cost.Affine):
+    """Overrides the price alone; the growth it inherits is that of another list."""
+
+    def price_ns(self, work):
+        return 2 * super().price_ns(work)
+
+
+class Adding(cost.Roofline):
+    def price_ns(self, work):
+        return self.memory_ns(work) + self.compute_ns(work)
+
+
+class SlowMemory(cost.Roofline):
+    """Overrides what the price is made of."""
+
+    def memory_ns(self, work):
+        return 3 * super().memory_ns(work)
+
+
+CHANGED = [Dearer(base_ms=1, context_ns=50), Adding(), SlowMemory()]
+
+
+@pytest.mark.parametrize("prices", CHANGED, ids=lambda prices: type(prices).__name__)
+def test_a_subclass_that_changes_a_price_is_charged_so_in_steps_taken_at_once(prices):
+    three = [ss.Request(i, i * 10_000_000, 100, 30 + i) for i in range(3)]
+    vllm = ss.policies.VLLM()
+    at_once, stepped = (ss.simulate(three, vllm, cost=prices, skip=s) for s in (True, False))
+    assert at_once.records == stepped.records
+
+
+def test_a_subclass_that_changes_no_price_keeps_the_fast_way():
+    class Named(cost.Roofline):
+        def told(self):
+            return "a name"
+
+    assert cost.shortcut(Named(), "prices_ns") is not None
+    assert cost.shortcut(cost.TOY, "growth_ns") is not None
+    assert cost.shortcut(Adding(), "prices_ns") is None
+    assert cost.shortcut(object(), "prices_ns") is None

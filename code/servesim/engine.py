@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from . import audit
 from .arrivals import NOT_DUE, Arrivals
 from .batch import Batch
-from .cost import OPT_13B_A100, Cost, Work
+from .cost import OPT_13B_A100, Cost, Work, shortcut
 from .errors import InputError, PolicyError, brief, students_place, without_first_frame
 from .job import Job, Past
 from .kv import UNLIMITED, KVCache, blocks_for
@@ -135,9 +135,8 @@ class Engine:
         self.policy = _copy_of(policy)
         self.name = _name_of(policy)
         self.cost, self.kv = cost, kv or KVCache()
-        self.growth_ns: Callable[[int], int] | None = getattr(cost, "growth_ns", None)
-        self.prices_ns: Callable[[Work, int, int], list[int]] | None
-        self.prices_ns = getattr(cost, "prices_ns", None)
+        self.growth_ns: Callable[[int], int] | None = shortcut(cost, "growth_ns")
+        self.prices_ns: Callable[[Work, int, int], list[int]] | None = shortcut(cost, "prices_ns")
         self.never_fits, self.record_steps = never_fits, record_steps
         self.count_first_token, self.stamp_inside_step = count_first_token, stamp_inside_step
         self.longest = max_model_len or UNLIMITED

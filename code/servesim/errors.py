@@ -75,8 +75,11 @@ class PolicyError(RuntimeError):
 
     def lines(self) -> list[str]:
         """Return the student's traceback and the sentence, as lines."""
-        assert self.__cause__ is not None
-        text = "".join(traceback.format_exception(self.__cause__, chain=False))
+        cause = self.__cause__
+        assert cause is not None
+        # What stands between the engine and the student's code says nothing to a student.
+        theirs = next((tb for tb in _frames(cause) if not _ours(tb)), cause.__traceback__)
+        text = "".join(traceback.format_exception(type(cause), cause, theirs, chain=False))
         return [*text.rstrip().splitlines(), "", str(self)]
 
     def _render_traceback_(self) -> list[str]:
