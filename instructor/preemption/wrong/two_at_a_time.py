@@ -1,4 +1,4 @@
-# loses: speed
+# loses: room, speed
 """Lets no more than two run, which nearly always fit."""
 
 from servesim import Plan

@@ -52,6 +52,8 @@ ONE_AT_A_TIME = by_hand(
     *((0, 100, 0), (100, 40, 2), (1900, 100, 0)),
     *((3900, 40, 0), (4000, 40, 0), (5500, 40, 1)),
 )
+BOTH_LATE = by_hand((0, 450, 0), (100, 20, 1), (3300, 20, 0))
+"""When the first is done, both others have waited for more than `LIMIT_MS`."""
 
 
 def _busy(run: Run) -> Failure | None:
@@ -121,28 +123,28 @@ ASSIGNMENT = Assignment(
     rules=(
         Invariant(
             "slots",
-            15,
+            5,
             "At most `slots` requests are in the batch.",
             "Those in view.running and those that you let in share the slots.",
             at_most_slots,
         ),
         Invariant(
             "busy",
-            15,
+            25,
             "No slot stays free while somebody waits.",
             "How many can join in one step? Count the free slots.",
             _busy,
         ),
         Invariant(
             "serve",
-            10,
+            5,
             "Every step computes something for everyone in the batch.",
             "The plan names everybody in view.running, whoever joins beside them.",
             everyone_moves,
         ),
         Invariant(
             "keep",
-            10,
+            5,
             "Nobody is thrown out: there is memory for all.",
             "Urgency decides who joins, not who leaves.",
             nobody_thrown_out,
@@ -156,7 +158,7 @@ ASSIGNMENT = Assignment(
         ),
         Invariant(
             "urgent",
-            15,
+            20,
             "A request goes before a more urgent one only if it came first and has waited "
             f"{PATIENCE_MS} ms.",
             "A smaller number is more urgent, and times in the view are nanoseconds.",
@@ -171,7 +173,7 @@ ASSIGNMENT = Assignment(
         ),
         Performance(
             "speed",
-            10,
+            15,
             "The makespan is about that of plain continuous batching.",
             "Count the steps until a prompt is done: what does a step cost that computes little?",
             makespan_ms,
@@ -184,6 +186,7 @@ ASSIGNMENT = Assignment(
     cases=(
         Case("hand", EIGHT, {"slots": 4}),
         Case("one slot", ONE_AT_A_TIME, {"slots": 1}),
+        Case("both late", BOTH_LATE, {"slots": 1}),
         Case("flood", requests(40, 9.0, (0, 0, 0, 0, 1, 2), seed=1), {"slots": 4}),
         Case("mix", requests(40, 7.0, (0, 0, 1, 2), seed=2), {"slots": 4}),
     ),

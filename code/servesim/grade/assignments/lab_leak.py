@@ -141,14 +141,14 @@ ASSIGNMENT = Assignment(
         ),
         Invariant(
             "served",
-            30,
+            20,
             "Every request is served to its end.",
             "What a request took from the books when it joined has to come back when it leaves.",
             _served,
         ),
         Invariant(
             "room",
-            15,
+            10,
             "The longest answers of all that are in the batch would fit the cache together.",
             "The free blocks of the cache are not all to be had: some are promised.",
             _promise,
@@ -157,7 +157,7 @@ ASSIGNMENT = Assignment(
         ),
         Invariant(
             "order",
-            10,
+            5,
             "Nobody joins before one that arrived earlier and waits.",
             "If the head of the queue has no room, those behind it wait as well.",
             in_order_of(lambda r: None),
@@ -165,14 +165,14 @@ ASSIGNMENT = Assignment(
         ),
         Performance(
             "speed",
-            15,
+            35,
             "The makespan is not much above that of a policy that knows each answer's length.",
             "Are as many in the batch as the promise allows, to the last block?",
             makespan_ms,
             makespan_bound_ms,
             cases=("late",),
             full_at=2.0,
-            none_at=4.0,
+            none_at=3.0,
         ),
     ),
     cases=(

@@ -194,14 +194,14 @@ ASSIGNMENT = Assignment(
         ),
         Invariant(
             "served",
-            30,
+            20,
             "Every request that fits the cache, with an answer of `longest` tokens, is served.",
             "How many blocks would be free if nobody were running?",
             _served,
         ),
         Invariant(
             "order",
-            15,
+            10,
             "Among those that fit, nobody joins before one that arrived earlier.",
             "To have no room now is not the same as never to have any.",
             _order,
@@ -217,7 +217,7 @@ ASSIGNMENT = Assignment(
         ),
         Performance(
             "speed",
-            15,
+            30,
             "Those that fit are done about as early as if the others had never come.",
             "How many run at the same time, compared with the policy as it came?",
             _last_ms,

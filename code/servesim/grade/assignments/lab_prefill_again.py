@@ -160,14 +160,14 @@ ASSIGNMENT = Assignment(
         ),
         Invariant(
             "again",
-            30,
+            20,
             "Nobody is thrown out twice without a token in between.",
             "A chunk that fits is of no use if the rest does not. Who else buys blocks meanwhile?",
             _again,
         ),
         Invariant(
             "order",
-            15,
+            5,
             "Nobody joins before one that arrived earlier and waits.",
             "Whoever was thrown out keeps its place at the head of the queue.",
             _order,
@@ -183,14 +183,14 @@ ASSIGNMENT = Assignment(
         ),
         Performance(
             "speed",
-            15,
+            35,
             "The makespan is about that of vLLM's rules.",
             "How many run at the same time? Not everybody has to wait because one has to.",
             _makespan_ms,
             makespan_bound_ms,
             cases=("again", "busy"),
             full_at=1.5,
-            none_at=2.5,
+            none_at=1.8,
         ),
     ),
     cases=(

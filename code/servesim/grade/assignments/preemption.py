@@ -55,6 +55,26 @@ def _blocks(run: Run) -> Failure | None:
     return None
 
 
+def _room(run: Run) -> Failure | None:
+    """Check that the head of the queue does not wait beside a cache that is mostly free."""
+    asked, size, blocks = requests_of(run), run.case.kv.block_size, run.case.kv.usable
+    for moment in moments(run):
+        step, free = moment.step, moment.step.free_blocks[1]
+        if not step.waiting or step.preempted or 4 * free < 3 * blocks:
+            continue
+        head = min(step.waiting, key=lambda rid: (asked[rid].arrival_ns, rid))
+        need = blocks_for(asked[head].prompt_len + moment.produced.get(head, 0), size)
+        if 2 * need <= free:
+            detail = f"it waits for {need} blocks while {free} of {blocks} stay free"
+            return run.fail(detail, step.index, head)
+    return None
+
+
+def _alone(run: Run) -> Failure | None:
+    """Check that somebody shares the cache: of one at a time nobody is ever thrown out."""
+    return _room(run) if all(len(step.running) < 2 for step in run.steps) else None
+
+
 def _oldest(run: Run) -> Failure | None:
     """Check that of those in the batch whoever came first stays."""
     asked = requests_of(run)
@@ -68,7 +88,7 @@ def _oldest(run: Run) -> Failure | None:
                     f"with {lost} tokens in the cache"
                 )
                 return run.fail(detail, moment.step.index, oldest)
-    return None
+    return _alone(run)
 
 
 def _needed(run: Run) -> Failure | None:
@@ -89,7 +109,7 @@ def _needed(run: Run) -> Failure | None:
                 )
                 return run.fail(detail, step.index, rid)
             free, lacking = free + held[rid], lacking - need[rid]
-    return None
+    return _alone(run)
 
 
 def _computed(result: Result) -> float:
@@ -127,14 +147,22 @@ ASSIGNMENT = Assignment(
         ),
         Invariant(
             "serve",
-            10,
+            5,
             "Every step computes something for everyone in the batch.",
             "Whoever finds no block must not just stand there and hold its own.",
             everyone_moves,
         ),
         Invariant(
+            "room",
+            15,
+            "Nobody waits at the head of the queue while three quarters of the cache stay free, and "
+            "twice what it needs.",
+            "Blocks that lie free serve nobody. Who could join, and what would it have to buy?",
+            _room,
+        ),
+        Invariant(
             "oldest",
-            20,
+            15,
             "Of those in the batch, whoever arrived first is not thrown out.",
             "If the oldest always gets on, it finishes, and then the next one is the oldest.",
             _oldest,
@@ -149,7 +177,7 @@ ASSIGNMENT = Assignment(
         ),
         Invariant(
             "order",
-            15,
+            10,
             "Nobody joins before one that arrived earlier and waits.",
             "Whoever was thrown out waits as well, and has its place by its arrival.",
             in_order_of(lambda r: None),

@@ -127,21 +127,21 @@ ASSIGNMENT = Assignment(
     rules=(
         Invariant(
             "decodes",
-            15,
+            10,
             "Everyone that decodes gets its token in every step.",
             "Decodes come first. The budget is for prompts.",
             everyone_decodes,
         ),
         Invariant(
             "order",
-            15,
+            10,
             "A prompt gets tokens only if all that came before it are done after the step.",
             "Give out the budget in order of arrival, and stop when it is used up.",
             _order,
         ),
         Invariant(
             "progress",
-            15,
+            20,
             f"While a prompt is unfinished, no more than {IDLE_STEPS} steps in a row leave every "
             "prompt untouched, even if decodes alone break the target.",
             "How small may your budget become? Can it ever grow again from there?",
@@ -150,7 +150,7 @@ ASSIGNMENT = Assignment(
         ),
         Invariant(
             "target",
-            30,
+            20,
             "The P99 ITL is at most `target_ms`.",
             "view.clock_ns tells how long the last step took. What was in that step?",
             _target,
@@ -158,7 +158,7 @@ ASSIGNMENT = Assignment(
         ),
         Performance(
             "ttft",
-            25,
+            40,
             "The mean TTFT is near that of a fixed budget chosen by one who knows the prices.",
             "Is the budget as large as the target allows, on the fast GPU too?",
             _ttft,
