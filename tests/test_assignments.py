@@ -18,7 +18,7 @@ from servesim.grade.shrink import shrink
 ROOT = Path(__file__).resolve().parent.parent
 INSTRUCTOR = ROOT / "instructor"
 GRADED = [name for name in NAMES if name != "warmup"]  # a sample, and smaller than it should be
-SEEDS = range(2)
+LABS = [name for name in GRADED if name.startswith("lab-")]
 
 
 def files(*kinds: str) -> list[tuple[str, Path]]:
@@ -92,10 +92,9 @@ def test_correct_solutions_score_full(name, file):
 
 @pytest.mark.parametrize(("name", "file"), files("solution.py", "right/*.py"), ids=named)
 def test_correct_solutions_score_full_on_hidden_cases(name, file):
-    for seed in SEEDS:
-        judge = judge_of(name, seed)
-        score, _ = first_answer(judge, file)
-        assert score.points == pytest.approx(judged(judge)), (seed, score)
+    judge = judge_of(name, seed=1 if file.parent.name == "right" else 0)  # one of the two each
+    score, _ = first_answer(judge, file)
+    assert score.points == pytest.approx(judged(judge)), score
 
 
 def judged(judge: Judge) -> float:
@@ -103,6 +102,13 @@ def judged(judge: Judge) -> float:
     of_cases = {rule.name for case in judge.cases for rule in judge.assignment.rules_of(case)}
     rules = judge.assignment.rules
     return sum(r.points for r in rules if r.name in of_cases or isinstance(r, FileRule))
+
+
+def test_the_warm_up_is_won_by_the_plain_policy_whatever_the_seed():
+    for seed in range(10):
+        judge = judge_of("warmup", seed)
+        score, _ = first_answer(judge, INSTRUCTOR / "warmup" / "solution.py")
+        assert score.full, (seed, score)
 
 
 @pytest.mark.parametrize("name", GRADED)
@@ -142,15 +148,23 @@ def test_every_rule_is_broken_by_a_wrong_solution(name):
     assert broken == {rule.name for rule in find(name).rules}
 
 
-@pytest.mark.parametrize(("name", "file"), files("wrong/*.py"), ids=named)
+def one_for_each_rule() -> list[tuple[str, Path]]:
+    """Return a wrong solution for each invariant: of those that lose it first, the shortest."""
+    chosen: dict[tuple[str, str], tuple[str, Path]] = {}
+    for name, path in sorted(files("wrong/*.py"), key=lambda f: f[1].stat().st_size):
+        told = path.read_text().splitlines()[0].removeprefix("# loses: ").split(", ")
+        first = next(rule for rule in find(name).rules if rule.name in told)
+        if isinstance(first, Invariant):
+            chosen.setdefault((name, first.name), (name, path))
+    return [*chosen.values(), ("preemption", INSTRUCTOR / "preemption/wrong/last_joined.py")]
+
+
+@pytest.mark.parametrize(("name", "file"), one_for_each_rule(), ids=named)
 def test_a_counterexample_is_small_and_names_the_place(name, file, monkeypatch):
     # Enough to leave requests out. What is left for making them shorter makes the tests long.
     monkeypatch.setattr(checking, "shrink", functools.partial(shrink, most_runs=120))
     judge, score, make = scored(file, name)
     assert make is not None
-    failed = next((m for m in score.marks if not m.full and isinstance(m.rule, Invariant)), None)
-    if failed is None:
-        pytest.skip("it breaks no invariant")
     example = counterexample(judge, score, make)
     assert example is not None
     assert len(example.shrunk.case.requests) <= 5
@@ -211,11 +225,41 @@ def test_a_workload_is_read_as_it_is_written():
     assert (second.id, second.arrival_ms, second.prompt_len, second.output_len) == (1, 20, 7, 1)
 
 
+def test_after_a_right_mend_the_hint_points_at_the_workload():
+    find_it = find("lab-leak").rules[0]
+    _, both, _ = scored(ROOT / "assignments" / "lab-leak" / "policy.py", "lab-leak")
+    assert both.hint == find_it.hint
+    _, mended, _ = scored(INSTRUCTOR / "lab-leak" / "wrong" / "no_workload.py", "lab-leak")
+    assert mended.hint == find_it.last_hint != find_it.hint
+    assert "WORKLOAD" in mended.hint
+
+
+def test_a_workload_that_no_cache_of_the_lab_holds_is_called_so():
+    failure = find("lab-leak").rules[0].check("WORKLOAD = [(0, 10, 3), (0, 385, 1)]")
+    assert failure is not None
+    assert failure.detail.startswith(
+        "no policy could pass it; request 1 with its longest answer, 385 + 128 tokens, needs 33 "
+        "blocks and the cache has 32"
+    )
+
+
+def serves_one_at_a_time(name: str) -> Path:
+    wrong = INSTRUCTOR / name / "wrong"
+    return next(p for p in wrong.glob("one_*.py") if p.stem in ("one_at_a_time", "one_by_one"))
+
+
+@pytest.mark.parametrize("name", ["aging", "token-budget", "preemption", *LABS])
+def test_serving_one_at_a_time_earns_little(name):
+    _, score, _ = scored(serves_one_at_a_time(name), name)
+    files = sum(rule.points for rule in find(name).rules if isinstance(rule, FileRule))
+    assert score.points - files <= 40
+
+
 def test_of_two_values_the_last_counts():
     assert literal("A = 1\nB = A = 2\n", "A") == 2
 
 
 def test_a_lab_shows_no_counterexample_before_one_was_found():
-    for name in (name for name in GRADED if name.startswith("lab-")):
+    for name in LABS:
         path = ROOT / "assignments" / name / "policy.py"
         assert check(path, name).counterexample is None

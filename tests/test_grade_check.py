@@ -18,6 +18,7 @@ from servesim.grade import (
     FileRule,
     Invariant,
     Performance,
+    Run,
     check,
     cli,
     find,
@@ -27,6 +28,7 @@ from servesim.grade.checking import counterexample, first_answer
 from servesim.grade.judge import Judge, Student, run
 from servesim.grade.report import picture, timeline
 from servesim.grade.shrink import shrink
+from servesim.policies import PrefillFirst
 from servesim.request import NS_PER_MS
 from tests.grading import INSTRUCTOR, RIGHT, ROOT, doing, grader
 
@@ -365,6 +367,25 @@ def test_the_timeline_shows_each_step_and_points_at_the_one_that_fails(handed_in
     assert [line.split()[0] for line in lines[:-1]] == ["step", "ms", *names]
     assert lines[2:4] == [f"  {names[0]} .P", f"  {names[1]} P"]
     assert lines[-1].index("^") == lines[3].index("P")
+
+
+def long_run():
+    requests = (ss.Request(0, 0, 10, 90), *(ss.Request(i, 0, 10, 20) for i in (1, 2)))
+    case = Case("c", requests)
+    return Run(case, ss.simulate(requests, PrefillFirst(), record_steps=True))
+
+
+def test_a_timeline_shows_nobody_of_whom_nothing_happens_in_its_steps():
+    lines = timeline(long_run(), 80)
+    assert [line.split()[0] for line in lines[:-1]] == ["step", "ms", "r0"]
+    assert [line.split()[0] for line in timeline(long_run())] == ["step", "ms", "r0"]
+
+
+def test_two_timelines_can_show_the_same_steps():
+    lines = timeline(long_run(), start=5)
+    assert lines[0].split()[:2] == ["step", "5"]
+    assert [line.split()[0] for line in lines] == ["step", "ms", "r0", "r1", "r2"]
+    assert timeline(long_run(), start=1000) == timeline(long_run())  # it was over before
 
 
 # --- print, the debugger, the page

@@ -222,6 +222,9 @@ class FileRule:
         in the grader's own process, so it must not execute the text: see `literal`.
     runs : int
         Simulated runs that a check takes, of the assignment's own policies.
+    last_hint : str
+        The hint if all other rules are kept: then the policy is no longer what to look at. Empty
+        for `hint`.
     """
 
     name: str
@@ -230,6 +233,7 @@ class FileRule:
     hint: str
     check: Callable[[str], Failure | None]
     runs: int = 0
+    last_hint: str = ""
 
 
 def literal(text: str, name: str) -> object:

@@ -76,7 +76,12 @@ class Score:
     @property
     def hint(self) -> str:
         """What to look at next: the hint of the first rule that lost something."""
-        return next((mark.rule.hint for mark in self.marks if not mark.full), "")
+        lost = [mark.rule for mark in self.marks if not mark.full]
+        if not lost:
+            return ""
+        if len(lost) == 1 and isinstance(lost[0], FileRule) and lost[0].last_hint:
+            return lost[0].last_hint
+        return lost[0].hint
 
 
 class StudentError(Exception):

@@ -102,8 +102,10 @@ def counterexample_text(c: Counterexample) -> str:
         *_filled(str(c.shrunk.failure), ""),
     ]
     step = c.shrunk.failure.step
-    for title, run, mark in (("yours", c.yours, step), (_named(c.reference), c.reference, None)):
-        lines += ["", f"{title}:", *(f"  {line}" for line in timeline(run, mark))]
+    start = c.yours.steps[_first_shown(c.yours, step)].index if c.yours.steps else 0
+    lines += ["", "yours:", *(f"  {line}" for line in timeline(c.yours, step))]
+    beside = timeline(c.reference, start=start)  # the same steps
+    lines += ["", f"{_named(c.reference)}:", *(f"  {line}" for line in beside)]
     lines += ["", f"  {SIGNS}"]
     return "\n".join(lines)
 
@@ -129,21 +131,24 @@ def _server(case: Case) -> str:
     return ", ".join(facts)
 
 
-def timeline(run: Run, mark: int | None = None) -> list[str]:
-    """Return who ran in which step, one line per request and one column per step.
+def timeline(run: Run, mark: int | None = None, start: int | None = None) -> list[str]:
+    """Return who ran in which step, one column per step and one line per request that is there.
 
     Parameters
     ----------
     run : Run
     mark : int, optional
         Index of a step to point at; of a long run the steps around it are shown.
+    start : int, optional
+        Index of the first step to show, if the run has come to it.
     """
     steps = run.steps
     if not steps:
         return ["no step was taken"]
-    last = next((i for i, s in enumerate(steps) if mark is not None and s.index >= mark), None)
+    last, first = _marked(run, mark), _first_shown(run, mark)
     at = len(steps) if last is None else last
-    first = max(0, min(at - COLUMNS * 2 // 3, len(steps) - COLUMNS))
+    if start is not None:
+        first = next((i for i, s in enumerate(steps) if s.index >= start), first)
     shown = steps[first : first + COLUMNS]
     label = max(len("step"), *(len(f"r{r.id}") for r in run.case.requests))
     ruler = {s.index: str(s.index) for s in shown[::10]}
@@ -153,11 +158,25 @@ def timeline(run: Run, mark: int | None = None) -> list[str]:
         line = "".join(texts.get(s.index, "").ljust(10) for s in shown[::10])
         lines.append(f"{name:>{label}} {line.rstrip()}")
     for r in run.case.requests:
-        line = "".join(_sign(r.id, s) for s in shown).rstrip()
-        lines.append(f"{f'r{r.id}':>{label}} {line}")
+        if line := "".join(_sign(r.id, s) for s in shown).rstrip():
+            lines.append(f"{f'r{r.id}':>{label}} {line}")
     if last is not None or (mark is not None and run.stopped and first + len(shown) == len(steps)):
         lines.append(" " * (label + 1 + at - first) + "^")
     return lines
+
+
+def _marked(run: Run, mark: int | None) -> int | None:
+    """Return at which place among the steps the one to point at is, if the run came to it."""
+    if mark is None:
+        return None
+    return next((i for i, s in enumerate(run.steps) if s.index >= mark), None)
+
+
+def _first_shown(run: Run, mark: int | None) -> int:
+    """Return the place of the first step that a timeline shows."""
+    last, steps = _marked(run, mark), len(run.steps)
+    at = steps if last is None else last
+    return max(0, min(at - COLUMNS * 2 // 3, steps - COLUMNS))
 
 
 def _sign(rid: int, step: StepRecord) -> str:

@@ -188,9 +188,9 @@ ASSIGNMENT = Assignment(
             "How many run at the same time? Not everybody has to wait because one has to.",
             _makespan_ms,
             makespan_bound_ms,
-            cases=("again", "busy"),
-            full_at=1.5,
-            none_at=1.8,
+            cases=("busy",),
+            full_at=1.7,
+            none_at=2.4,
         ),
     ),
     cases=(

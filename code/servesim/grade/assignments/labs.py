@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...engine import SupportsPlan
 from ...errors import InputError, brief
+from ...kv import blocks_for
 from ...request import NS_PER_MS, Request
 from ..assignment import Case, Failure, FileRule, Run, literal
 from ..judge import run
@@ -48,6 +49,19 @@ def handed_in(text: str) -> tuple[Request, ...]:
         raise InputError(f"{NAME}: sort the rows by their arrival")
     numbered = enumerate(rows)
     return tuple(Request(i, at * NS_PER_MS, prompt, out) for i, (at, prompt, out) in numbered)
+
+
+def _too_large(case: Case) -> str:
+    """Say which request the cache cannot hold with its longest answer; nothing if none."""
+    longest, size, usable = case.options.get("longest", 0), case.kv.block_size, case.kv.usable
+    for r in case.requests:
+        need = blocks_for(r.prompt_len + longest, size)
+        if usable is not None and need > usable:
+            return (
+                f"request {r.id} with its longest answer, {r.prompt_len} + {longest} tokens, "
+                f"needs {need} blocks and the cache has {usable}"
+            )
+    return ""
 
 
 def finds_the_fault(
@@ -93,12 +107,16 @@ def finds_the_fault(
             )
             return Failure(NAME, detail)
         if (unfair := fails(told)) is not None:
-            detail = f"no policy could pass it; the reference fails too: {unfair.detail}"
-            return Failure(NAME, detail)
+            why = _too_large(tried) or f"the reference fails too: {unfair.detail}"
+            return Failure(NAME, f"no policy could pass it; {why}")
         return None
 
     demand = (
         f"{NAME} has at most {MOST_REQUESTS} requests, makes the policy as it came fail, and not "
         "the reference."
     )
-    return FileRule("find", points, demand, hint, check, runs=2)
+    mended = (
+        f"Your policy keeps the other rules. What is missing is in {NAME}: a few requests on which "
+        "the policy as it came fails. The line above says what happened on yours."
+    )
+    return FileRule("find", points, demand, hint, check, runs=2, last_hint=mended)

@@ -48,6 +48,12 @@ FEW = (
 )
 """Five requests for `SMALL`, to follow with a pencil, and three more when those are done."""
 
+BACK = tuple(
+    Request(i, at * 1_000_000, prompt, output)
+    for i, (at, prompt, output) in enumerate(((0, 2, 2), (0, 17, 27), (0, 18, 18), (80, 11, 17)))
+)
+"""For `SMALL`. Somebody who was thrown out comes back behind one that arrived later."""
+
 
 def _blocks(run: Run) -> Failure | None:
     """Check nothing more than the engine does (see `Invariant.engine_rules`)."""
@@ -155,8 +161,8 @@ ASSIGNMENT = Assignment(
         Invariant(
             "room",
             15,
-            "Nobody waits at the head of the queue while three quarters of the cache stay free, and "
-            "twice what it needs.",
+            "Nobody waits at the head of the queue while three quarters of the cache stay free, "
+            "and twice what it needs.",
             "Blocks that lie free serve nobody. Who could join, and what would it have to buy?",
             _room,
         ),
@@ -208,6 +214,7 @@ ASSIGNMENT = Assignment(
     ),
     cases=(
         Case("few", FEW, kv=SMALL),
+        Case("back", BACK, kv=SMALL),
         Case("giants", GIANTS, kv=CACHE),
         Case("steady", requests(40, 5.0, STEADY, seed=1), kv=CACHE),
         Case("long answers", requests(24, 3.0, ANSWERS, seed=2), kv=CACHE),
