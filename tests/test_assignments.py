@@ -156,7 +156,7 @@ def one_for_each_rule() -> list[tuple[str, Path]]:
         first = next(rule for rule in find(name).rules if rule.name in told)
         if isinstance(first, Invariant):
             chosen.setdefault((name, first.name), (name, path))
-    return [*chosen.values(), ("preemption", INSTRUCTOR / "preemption/wrong/last_joined.py")]
+    return [*chosen.values()]
 
 
 @pytest.mark.parametrize(("name", "file"), one_for_each_rule(), ids=named)
@@ -171,6 +171,14 @@ def test_a_counterexample_is_small_and_names_the_place(name, file, monkeypatch):
     assert example.shrunk.failure.step is not None
     assert example.shrunk.failure.request is not None
     assert re.search(r"\d", example.shrunk.failure.detail)
+
+
+@pytest.mark.parametrize("file", ["last_joined.py", "fills_gaps.py"])
+def test_throwing_out_the_last_to_join_fails_on_a_few_requests(file):
+    judge, score, make = scored(INSTRUCTOR / "preemption" / "wrong" / file, "preemption")
+    example = counterexample(judge, score, make)
+    assert (example.mark.rule.name, example.shrunk.case.name) == ("oldest", "back")
+    assert len(example.shrunk.case.requests) <= 5
 
 
 @pytest.mark.parametrize("name", GRADED)
