@@ -174,7 +174,8 @@ def test_a_counterexample_is_small_and_names_the_place(name, file, monkeypatch):
 
 
 @pytest.mark.parametrize("file", ["last_joined.py", "fills_gaps.py"])
-def test_throwing_out_the_last_to_join_fails_on_a_few_requests(file):
+def test_throwing_out_the_last_to_join_fails_on_a_few_requests(file, monkeypatch):
+    monkeypatch.setattr(checking, "shrink", functools.partial(shrink, most_runs=20))
     judge, score, make = scored(INSTRUCTOR / "preemption" / "wrong" / file, "preemption")
     example = counterexample(judge, score, make)
     assert (example.mark.rule.name, example.shrunk.case.name) == ("oldest", "back")
