@@ -26,6 +26,8 @@ LOCKED := .venv/bin/uv pip compile --quiet --universal --generate-hashes --pytho
 
 BUILD := .venv/bin/jupyter-book build -q -W -n --keep-going
 PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
+PAGES := $(PY) -m pytest -q -n 2 tests/test_browser.py tests/test_lite_text.py tests/test_licenses.py \
+	--site _build/html
 NBVAL := $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 60
 
 .DEFAULT_GOAL := help
@@ -62,11 +64,12 @@ nbval: $(DEV)  ## run every cell and compare with tests/golden
 strict: $(DEV) $(VENDOR) $(SOURCES)  ## build every page anew; a warning is an error
 	$(BUILD) --all .
 
-test-long: $(DEV)  ## the properties on 20 times as many examples, each notebook twice (an hour)
+test-long: $(DEV) $(AXE) $(LITE)  ## many more examples, notebooks twice, pages thoroughly (an hour)
 	$(PYTEST) --long tests
+	$(PAGES) --long
 
 pages: $(DEV) $(AXE) $(LITE)  ## test the built pages in a browser, where there is one
-	$(PY) -m pytest -q -n 2 tests/test_browser.py tests/test_lite_text.py --site _build/html
+	$(PAGES)
 
 pdf: $(READER) _build/computed.stamp  ## print the book into _build/pdf (LaTeX; it says what to install)
 	@$(PY) tools/pdf.py

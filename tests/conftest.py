@@ -26,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Name the markers there are."""
     config.addinivalue_line("markers", "every_figure: for every live figure, not just the first")
     config.addinivalue_line("markers", "stepper: for the first live figure that steps through runs")
+    config.addinivalue_line("markers", "picture: for every sixth figure; for all with --long")
     config.addinivalue_line("markers", "long: takes minutes; runs with --long alone")
 
 
@@ -37,6 +38,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("long"):
                 item.add_marker(skip)
         return
+    if config.getoption("--site"):
+        return  # the browser's tests see to it themselves
     properties = [item for item in items if is_hypothesis_test(getattr(item, "obj", None))]
     for test in {_made_by_hypothesis(item) for item in properties}:
         # Hypothesis has no public way to change what a decorator has set.

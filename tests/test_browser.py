@@ -17,6 +17,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from html.parser import HTMLParser
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
@@ -74,6 +75,7 @@ class FindLive(HTMLParser):
             self.found.append({name: value or "" for name, value in attrs})
 
 
+@cache  # asked for once per test, and the pages are long
 def live_figures(site: Path, page: str) -> list[Live]:
     parser = FindLive()
     parser.feed((site / page).read_text(encoding="utf-8"))
@@ -84,16 +86,27 @@ def live_figures(site: Path, page: str) -> list[Live]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Test every page, every figure and every exercise there is; what is the same for all, once."""
-    site = metafunc.config.getoption("--site")
+    """Test every page, every figure and every exercise there is; what is the same for all, once.
+
+    With --long each page in both themes at both widths, and each figure also where it is no
+    more than a picture.
+    """
+    site, long = metafunc.config.getoption("--site"), metafunc.config.getoption("--long")
+    marker = metafunc.definition.get_closest_marker
     pages = shots.pages_of(site) if site else []
     figures = [live for page in pages for live in live_figures(site, page)]
-    if "name" in metafunc.fixturenames:
+    if "theme" in metafunc.fixturenames:
+        both = [(page, theme) for page in pages for theme in ("light", "dark")]
+        turns = [(page, ("light", "dark")[i % 2]) for i, page in enumerate(pages)]
+        metafunc.parametrize(("name", "theme"), both if long else turns)
+    elif "name" in metafunc.fixturenames:
         metafunc.parametrize("name", pages)
     if "live" in metafunc.fixturenames:
         plain = [live for live in figures if not live.exercise]
-        some = figures if metafunc.definition.get_closest_marker("every_figure") else plain[:1]
-        if metafunc.definition.get_closest_marker("stepper"):
+        some = plain[:1]
+        if marker("every_figure"):
+            some = figures if long else plain[::6] if marker("picture") else plain
+        if marker("stepper"):
             kinds = {live: {spec["kind"] for spec in json.loads(live.params)} for live in plain}
             some = [live for live in plain if {"steps", "choice"} <= kinds[live]]
             # One whose runs differ in length, as the introduction's.
@@ -101,7 +114,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("live", some, ids=lambda live: live.id)
     if "exercise" in metafunc.fixturenames:
         some = [live for live in figures if live.exercise]
-        some = some if metafunc.definition.get_closest_marker("every_figure") else some[:1]
+        some = some if marker("every_figure") else some[:1]
         metafunc.parametrize("exercise", some, ids=lambda live: live.id)
     if "asking" in metafunc.fixturenames:
         texts = {page: (site / page).read_text(encoding="utf-8") for page in pages}
@@ -328,9 +341,9 @@ def reader(browser: Any, site: Site) -> Iterator[Callable[..., Reader]]:
 # --------------------------------------------------------------------------- every page
 
 
-@pytest.mark.parametrize(("theme", "widths"), [("light", (1280, 360)), ("dark", (360, 1280))])
-def test_a_page(reader: Any, site: Site, name: str, theme: str, widths: tuple[int, int]) -> None:
+def test_a_page(reader: Any, site: Site, name: str, theme: str) -> None:
     """No errors, no other host, no sideways scrolling, no violation, nothing fetched in vain."""
+    widths = (1280, 360) if theme == "light" else (360, 1280)
     window = reader(theme=theme, width=widths[0], script=METERED).open(name)
     page = window.page
     page.wait_for_load_state("networkidle")
@@ -448,6 +461,7 @@ def is_what_was_built(figure: Figure) -> None:
 
 
 @pytest.mark.every_figure
+@pytest.mark.picture
 def test_without_javascript(reader: Any, live: Live) -> None:
     window = reader(java_script_enabled=False).open(live.page)
     is_what_was_built(window.figure(live))
@@ -455,6 +469,7 @@ def test_without_javascript(reader: Any, live: Live) -> None:
 
 
 @pytest.mark.every_figure
+@pytest.mark.picture
 def test_opened_as_a_file(reader: Any, folder: Path, live: Live) -> None:
     window = reader()
     window.page.goto((folder / live.page).resolve().as_uri())

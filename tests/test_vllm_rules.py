@@ -637,7 +637,14 @@ def test_breaking_a_rule_shows_in_a_trace(mutation, monkeypatch):
     assert caught(mutant(mutation, monkeypatch), mutation), "no trace shows it"
 
 
-@pytest.mark.parametrize("rule", ["nothing is changed", ASKED, TOLD])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "nothing is changed",
+        pytest.param(ASKED, marks=pytest.mark.long),
+        pytest.param(TOLD, marks=pytest.mark.long),
+    ],
+)
 def test_an_unchanged_copy_reproduces_every_trace(rule, monkeypatch):
     nothing = Mutation(rule, "vllm", "class VLLM(Policy):", "class VLLM(Policy):")
     assert caught(mutant(nothing, monkeypatch), nothing) is None
