@@ -103,7 +103,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("name", pages)
     if "live" in metafunc.fixturenames:
         plain = [live for live in figures if not live.exercise]
-        some = plain[:1]
+        # One that takes its time to draw, as a stepper does not.
+        some = [live for live in plain if '"steps"' not in live.params][:1]
         if marker("every_figure"):
             some = figures if long else plain[::6] if marker("picture") else plain
         if marker("stepper"):
@@ -209,6 +210,11 @@ VIOLATIONS = """async (notOurs) => {
 METERED = "Object.defineProperty(navigator, 'connection', { value: { saveData: true } });"
 
 
+# What the controls of a figure hold.
+VALUES = """root => Object.fromEntries(
+  [...root.querySelector("form").elements].filter((e) => e.name).map((e) => [e.name, e.value]))"""
+
+
 def until(page: Any, expression: str, *, arg: Any = None, timeout: float = START_MS) -> None:
     """Wait until an expression, or a function of `arg`, is true on the page.
 
@@ -274,10 +280,7 @@ class Figure:
         self.wait("ready")
 
     def values(self) -> dict[str, str]:
-        values: dict[str, str] = self.form.evaluate(
-            "form => Object.fromEntries("
-            "[...form.elements].filter((e) => e.name).map((e) => [e.name, e.value]))"
-        )
+        values: dict[str, str] = self.root.evaluate(VALUES)
         return values
 
     def svg(self) -> str:
@@ -288,12 +291,13 @@ class Figure:
         """Return what was drawn after a move: the last picture, once it shows the last values."""
         before = self.page.evaluate("window.drawn.length")
         move()
+        # The values as they are then: a stepper may have to take one back.
         until(
             self.page,
-            "([n, values]) => drawn.length > n"
-            " && JSON.stringify(drawn.at(-1).values) === JSON.stringify(values)",
-            arg=[before, self.values()],
-            timeout=START_MS,
+            f"([n, id]) => {{ const values = ({VALUES})(document.getElementById(id));"
+            " return drawn.length > n"
+            " && JSON.stringify(drawn.at(-1).values) === JSON.stringify(values) }",
+            arg=[before, self.live.id],
         )
         last: dict[str, Any] = self.page.evaluate("drawn.at(-1)")
         return last
