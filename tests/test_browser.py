@@ -396,7 +396,12 @@ def test_a_link_with_values_leads_to_this_copy_of_the_book(reader: Any, site: Si
 
 
 @pytest.mark.every_figure
-def test_a_figure(reader: Any, live: Live, record_property: Callable[[str, object], None]) -> None:
+def test_a_figure(
+    reader: Any,
+    live: Live,
+    pytestconfig: pytest.Config,
+    record_property: Callable[[str, object], None],
+) -> None:
     """Every control, by keyboard and by drag, shows what CPython draws; so do reset and link."""
     window = reader().open(live.page)
     page, figure = window.page, window.figure(live)
@@ -444,10 +449,12 @@ def test_a_figure(reader: Any, live: Live, record_property: Callable[[str, objec
     check(lambda: figure.form.locator("button[type=reset]").click())
     assert figure.svg() == first
 
-    page.goto("about:blank")
-    page.goto(address)
-    until(page, "drawn.length > 0", timeout=START_MS)
-    assert (figure.values(), figure.svg()) == (chosen, seen)
+    # Python starts once more for it, so quickly for one figure only.
+    if pytestconfig.getoption("--long") or live.target.endswith(":chunked"):
+        page.goto("about:blank")
+        page.goto(address)
+        until(page, "drawn.length > 0", timeout=START_MS)
+        assert (figure.values(), figure.svg()) == (chosen, seen)
     assert window.wrong == []
     record_property(
         "measured",
@@ -972,8 +979,8 @@ def test_jupyterlite_keeps_a_policy_and_gives_it_back(lite: Lite) -> None:
 # ------------------------------------------------------------- the tests could fail
 
 
-def test_a_request_to_another_host_would_be_seen(reader: Any, live: Live) -> None:
-    window = reader(script=METERED).open(live.page)
+def test_a_request_to_another_host_would_be_seen(reader: Any) -> None:
+    window = reader(script=METERED).open("licenses.txt")  # which has no policy to forbid it
     window.page.evaluate(
         """() => new Promise((done) => {
           const code = "fetch('http://elsewhere.example/x').catch(() => postMessage(1))";
