@@ -103,3 +103,36 @@ def test_the_roofline_s_bound_is_the_better_of_two():
 def test_without_requests_there_is_nothing_to_bound(prices):
     with pytest.raises(ss.InputError, match="at least one request"):
         prices.lower_bound([])
+
+
+class HalfPrice(Affine):
+    def price_ns(self, work):
+        return super().price_ns(work) // 2
+
+
+class NoTraffic(Roofline):
+    def memory_ns(self, work):
+        return 0
+
+
+@pytest.mark.parametrize("prices", [HalfPrice(base_ms=1), NoTraffic()])
+def test_other_prices_do_not_inherit_the_bound(prices):
+    """A policy would beat it."""
+    with pytest.raises(ss.InputError, match=r"(HalfPrice|NoTraffic) changes how a step is priced"):
+        prices.lower_bound([ss.Request(0, 0, 10, 5)])
+
+
+def test_other_prices_may_bring_a_bound_of_their_own():
+    class Bounded(HalfPrice):
+        def price_ns(self, work):
+            return super().price_ns(work)
+
+        def lower_bound(self, requests, kv=None):
+            return super().lower_bound(requests, kv) // 2
+
+    class Named(Affine):
+        """Changes nothing."""
+
+    requests = [ss.Request(0, 0, 10, 5)]
+    assert Named(base_ms=1).lower_bound(requests) == 5_000_000
+    assert Bounded(base_ms=1).lower_bound(requests) == 2_500_000

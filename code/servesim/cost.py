@@ -174,7 +174,13 @@ class Affine:
         """Return a makespan in nanoseconds that no policy beats, if it serves all requests.
 
         See `servesim.bound.makespan_ns`.
+
+        Raises
+        ------
+        InputError
+            If there is no request, or a subclass changes the price and not the bound.
         """
+        _check_bound(self)
         base, decode_step, prefill, decode, context, attention = (1000 * p for p in self._ns)
         if attention:  # a step's sum is rounded down by less than a nanosecond
             attention = self._ns[5] if base else 0
@@ -294,7 +300,13 @@ class Roofline:
         The larger of two numbers is never below a weighted mean of them, and a mean of arithmetic
         and memory traffic adds up as `Affine` does. We take two: all arithmetic; and as little as
         makes it dearer to compute a context anew than to read it.
+
+        Raises
+        ------
+        InputError
+            If there is no request, or a subclass changes the price and not the bound.
         """
+        _check_bound(self)
         requests, model, gpu = list(requests), MODELS[self.model], GPUS[self.gpu]
         token = Fraction(2 * model.parameters * 10**12, gpu.flops * self.gpus)
         byte = Fraction(10**12, gpu.bandwidth * self.gpus)
@@ -305,6 +317,15 @@ class Roofline:
             prices = bound.Prices(step, 0, int(share * token), int(share * token), context, 0)
             bounds.append(bound.makespan_ns(requests, prices, _room(kv)))
         return max(bounds)
+
+
+def _check_bound(prices: object) -> None:
+    """Refuse a bound that a class inherits although it prices a step in its own way."""
+    if shortcut(prices, "lower_bound") is None:
+        raise InputError(
+            f"{type(prices).__name__} changes how a step is priced, so the lower_bound that it "
+            "inherits may be too high; give it a method lower_bound of its own"
+        )
 
 
 def _room(kv: KVCache | None) -> int | None:
