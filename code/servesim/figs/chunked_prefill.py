@@ -181,11 +181,11 @@ def _told(name: str, result: Result) -> str:
 
 def _table(
     runs: Sequence[tuple[str, Result]],
-) -> tuple[list[str], list[list[str | int | float | None]]]:
+) -> tuple[list[str], list[list[svg.Cell]]]:
     """Return one row per budget."""
     header = ["budget", *(f"{p} ITL (ms)" for p in ("P50", "P95", "P99")), "longest gap (ms)"]
     header += ["mean TTFT (ms)", "P99 TTFT (ms)", "throughput (tokens/s)"]
-    rows: list[list[str | int | float | None]] = []
+    rows: list[list[svg.Cell]] = []
     for name, r in runs:
         gaps = [r.itl_ms.percentile(p) for p in (50, 95, 99)]
         ends = [r.ttft_ms.mean, r.ttft_ms.percentile(99), r.throughput_tok_s]

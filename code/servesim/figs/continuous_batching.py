@@ -71,7 +71,7 @@ def batching(
             panels[0].vline(before[2], f"default: {before[2]}")
     header = ["slots", "throughput (tokens/s)", "mean TTFT (ms)", "mean TPOT (ms)"]
     header += ["P99 ITL (ms)", "slots in use (mean)"]
-    rows: list[list[str | int | float | None]] = []
+    rows: list[list[svg.Cell]] = []
     for n in slots:
         run = _run(policy, n, rate)
         rows.append([str(n), *(_value(run, key) for key in _KEYS)])

@@ -131,7 +131,7 @@ def _told(result: Result, policy: str, filled: int, step: trace.StepRecord) -> s
     )
 
 
-def _table(result: Result) -> tuple[list[str], list[list[str | int | float | None]]]:
+def _table(result: Result) -> tuple[list[str], list[list[svg.Cell]]]:
     """Return one row per request."""
     header = ["request", "prompt", "output", "arrives (s)", "first token (s)", "last token (s)"]
     header += ["preempted", "most blocks held"]
@@ -139,7 +139,7 @@ def _table(result: Result) -> tuple[list[str], list[list[str | int | float | Non
     for step in result.step_records:
         for rid, blocks in step.blocks.items():
             most[rid] = max(most[rid], blocks)
-    rows: list[list[str | int | float | None]] = []
+    rows: list[list[svg.Cell]] = []
     for r in result.records:
         times = (r.request.arrival_ns, r.first_token_ns, r.last_token_ns)
         rows.append(

@@ -76,7 +76,7 @@ def four_modes(
         panels.append(chart)
 
     header = ["mode", "tokens/s", "TTFT (ms)", "P99 ITL (ms)"]
-    rows: list[list[str | int | float | None]] = [
+    rows: list[list[svg.Cell]] = [
         [mode, *row, *old] for mode, row, old in zip(_MODES, ours, table, strict=True)
     ]
     return svg.figure(

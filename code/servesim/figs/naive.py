@@ -81,7 +81,7 @@ def naive_load(
         old = _waits(ghost["rate"], ghost["spread"])[0]
         one.step("default", range(_N), old, ghost=True)
 
-    rows: list[list[str | int | float | None]] = [
+    rows: list[list[svg.Cell]] = [
         [f"run {i}", m, max(w)] for i, (m, w) in enumerate(zip(means, waits, strict=True))
     ]
     rows.append(["mean", mean, None])

@@ -124,10 +124,10 @@ def _ttft(result: Result) -> tuple[float, float]:
     return ttft.percentile(50) or 0.0, ttft.percentile(99) or 0.0
 
 
-def _table(result: Result, even: Result) -> tuple[list[str], list[list[str | int | float | None]]]:
+def _table(result: Result, even: Result) -> tuple[list[str], list[list[svg.Cell]]]:
     """Return one row per request and the percentiles of both runs."""
     header = ["request", "arrival (s)", "prompt (tokens)", "output (tokens)", "TTFT (ms)"]
-    rows: list[list[str | int | float | None]] = []
+    rows: list[list[svg.Cell]] = []
     for r in result.records:
         q = r.request
         lengths = [q.prompt_len, q.output_len]

@@ -145,13 +145,13 @@ def _lives(result: Result, groups: list[tuple[int, list[Record]]]) -> dict[int, 
 
 def _table(
     groups: list[tuple[int, list[Record]]],
-) -> tuple[list[str], list[list[str | int | float | None]]]:
+) -> tuple[list[str], list[list[svg.Cell]]]:
     """Return one row per group."""
     header = [
         *("group", "complete (s)", "starts (s)", "ends (s)", "longest output", "tokens"),
         *("idle slot-steps", "wasted (%)"),
     ]
-    rows: list[list[str | int | float | None]] = []
+    rows: list[list[svg.Cell]] = []
     for fills, group in groups:
         lengths = [r.output_tokens for r in group]
         slots, tokens = len(group) * max(lengths), sum(lengths)

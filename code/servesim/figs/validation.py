@@ -55,7 +55,7 @@ def lower_bound(
             old = [shares[name] for _, shares in before]
             chart.line(f"{name}, default", _RATES, old, ghost=True)
     header = ["requests/s", "bound (s)", *(f"{name} (%)" for name in _POLICIES)]
-    rows: list[list[str | int | float | None]] = [
+    rows: list[list[svg.Cell]] = [
         [f"{rate:g}", bound_s, *shares.values()]
         for rate, (bound_s, shares) in zip(_RATES, runs, strict=True)
     ]

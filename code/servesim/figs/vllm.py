@@ -157,7 +157,7 @@ def _told(result: Result, record: trace.StepRecord) -> str:
 
 def _table(
     result: Result,
-) -> tuple[list[str], list[list[str | int | float | None]]]:
+) -> tuple[list[str], list[list[svg.Cell]]]:
     """Return one row per step."""
 
     def names(ids: Iterable[int]) -> str:
@@ -165,7 +165,7 @@ def _table(
 
     header = ["step", "start (ms)", "scheduled", "preempted", "finished"]
     header += ["free before", "free after", "free at end", "running", "waiting"]
-    rows: list[list[str | int | float | None]] = []
+    rows: list[list[svg.Cell]] = []
     for s in result.step_records:
         given = " ".join(f"r{x.id}:{x.tokens}" for x in s.scheduled) or "-"
         lists = [given, names(s.preempted), names(s.finished)]
