@@ -132,7 +132,13 @@ def verdict(checks: Sequence[Check], named: int = 3) -> str:
 
 # -- theory ---------------------------------------------------------------------------------------
 
-STUDENT_T = {(10, 99.0): 3.250, (10, 99.9): 4.781, (20, 99.0): 2.861, (20, 99.9): 3.883}
+STUDENT_T = {
+    (8, 95.0): 2.365,
+    (10, 99.0): 3.250,
+    (10, 99.9): 4.781,
+    (20, 99.0): 2.861,
+    (20, 99.9): 3.883,
+}
 """Student's t by number of runs and confidence level in percent (two-sided)."""
 
 
@@ -142,9 +148,9 @@ def interval(values: Sequence[float], level: float = 99.0) -> tuple[float, float
     Parameters
     ----------
     values : sequence of float
-        One per run: 10 or 20 of them.
-    level : {99.0, 99.9}
-        In percent.
+        One per run.
+    level : float
+        In percent. `STUDENT_T` has the levels and numbers of runs that are known.
 
     Raises
     ------

@@ -10,13 +10,13 @@ from itertools import pairwise
 from .. import policies, svg, workload
 from ..engine import simulate
 from ..errors import InputError
+from ..evidence import interval, mean_wait_s
 from ..request import NS_PER_S, Request
 
 _MEAN = 175  # output tokens
 _RUNS = 8
 _N = 250
 _WARM = 50  # left out of each run: it begins with an empty queue
-_T = 2.365  # Student's t for 95 % and 7 degrees of freedom
 _RATES = tuple(i / 100 for i in range(2, 31))
 
 
@@ -45,10 +45,8 @@ def naive_load(
         raise InputError(f"naive_load: spread is from 0 to 2.5, not {spread!r}")
     waits = _waits(rate, spread)
     means = [math.fsum(w[_WARM:]) / (_N - _WARM) for w in waits]
-    mean = math.fsum(means) / _RUNS
-    variance = math.fsum((m - mean) ** 2 for m in means) / (_RUNS - 1)
-    half = _T * math.sqrt(variance / _RUNS)
-    first, second = _service(spread)
+    mean, half = interval(means, 95.0)
+    full = 1 / _service_s(spread)
 
     chart = svg.Chart(
         svg.Axis("Arrival rate (requests/s)", domain=(0, 0.31)),
@@ -57,17 +55,16 @@ def naive_load(
         height=210,
         legend="top",
     )
-    curve = [_theory(r, first, second) for r in _RATES]
+    curve = [_theory(r, spread) for r in _RATES]
     chart.line(f"theory, spread {spread:g}", _RATES, curve, color=1)
     if ghost and ghost["spread"] != spread:
-        before = _service(ghost["spread"])
-        curve = [_theory(r, *before) for r in _RATES]
+        curve = [_theory(r, ghost["spread"]) for r in _RATES]
         chart.line(f"theory, spread {ghost['spread']:g}", _RATES, curve, ghost=True)
     low, high = max(mean - half, 0.05), mean + half
     chart.line("", [rate, rate], [low, high], color=2)
     chart.scatter("each of eight runs", [rate] * _RUNS, means, color=3)
     chart.scatter("their mean, 95 % interval", [rate], [mean], color=2)
-    chart.vline(1 / first, f"saturation, {1 / first:.2f}")
+    chart.vline(full, f"saturation, {full:.2f}")
 
     one = svg.Chart(
         "Request",
@@ -85,7 +82,7 @@ def naive_load(
         [f"run {i}", m, max(w)] for i, (m, w) in enumerate(zip(means, waits, strict=True))
     ]
     rows.append(["mean", mean, None])
-    rows.append(["theory", _theory(rate, first, second), None])
+    rows.append(["theory", _theory(rate, spread), None])
     return svg.figure(
         "naive-load",
         chart,
@@ -96,9 +93,10 @@ def naive_load(
     )
 
 
-def _lengths(spread: float) -> tuple[int, int]:
-    """Return the short and the long output length: mean 175, one in ten is long."""
-    return round(_MEAN * (1 - spread / 3)), round(_MEAN * (1 + 3 * spread))
+def _lengths(spread: float) -> list[int]:
+    """Return ten output lengths, each equally likely: mean 175, one in ten is long."""
+    short, long = round(_MEAN * (1 - spread / 3)), round(_MEAN * (1 + 3 * spread))
+    return [short] * 9 + [long]
 
 
 @functools.lru_cache(maxsize=64)
@@ -108,11 +106,10 @@ def _waits(rate: float, spread: float) -> list[list[float]]:
     By Lindley's recursion, from services that the simulator has timed. For a server that takes
     one at a time it gives what `simulate` gives, to the nanosecond, and makes a move quick.
     """
-    short, long = _lengths(spread)
     runs = []
     for seed in range(_RUNS):
         wait, waits = 0, [0.0]
-        asked = workload.poisson(_N, rate, 512, [short] * 9 + [long], seed)
+        asked = workload.poisson(_N, rate, 512, _lengths(spread), seed)
         for before, after in pairwise(asked):
             gap = after.arrival_ns - before.arrival_ns
             wait = max(0, wait + _alone_ns(before.output_len) - gap)
@@ -127,24 +124,26 @@ def _alone_ns(output_len: int) -> int:
     return simulate([Request(0, 0, 512, output_len)], policies.Naive()).end_ns
 
 
-@cache
-def _service(spread: float) -> tuple[float, float]:
-    """Return the mean of the service time, in s, and of its square."""
-    short, long = (_alone_ns(length) / NS_PER_S for length in _lengths(spread))
-    return 0.9 * short + 0.1 * long, 0.9 * short**2 + 0.1 * long**2
+def _services_s(spread: float) -> list[float]:
+    """Return how long each of the ten lengths takes, in s."""
+    return [_alone_ns(length) / NS_PER_S for length in _lengths(spread)]
 
 
-def _theory(rate: float, first: float, second: float) -> float | None:
+def _service_s(spread: float) -> float:
+    """Return the mean of the service time, in s."""
+    services = _services_s(spread)
+    return sum(services) / len(services)
+
+
+def _theory(rate: float, spread: float) -> float | None:
     """Return the mean wait of an M/G/1 queue, in s; None if the queue has no mean."""
-    load = rate * first
-    return rate * second / (2 * (1 - load)) if load < 1 else None
+    return mean_wait_s(rate, _services_s(spread)) if rate * _service_s(spread) < 1 else None
 
 
 def _told(rate: float, spread: float, mean: float, half: float) -> str:
     """Say how long the wait is, by theory and in the runs."""
-    first, second = _service(spread)
-    theory, load = _theory(rate, first, second), rate * first
-    short, long = _lengths(spread)
+    theory, load = _theory(rate, spread), rate * _service_s(spread)
+    short, *_, long = _lengths(spread)
     lengths = f"outputs of {short} and, one in ten, {long} tokens" if spread else "175 tokens out"
     measured = f"in eight runs of {_N} requests it is {mean:.2f} ± {half:.2f} s"
     if theory is None:
