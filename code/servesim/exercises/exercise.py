@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-from .. import svg, trace
+from .. import svg
 from ..errors import InputError
+from ..lives import lives as lives_of
 from ..metrics import Result
 from ..request import NS_PER_MS, Request
 
@@ -206,15 +207,11 @@ def arrivals(requests: Sequence[Request], title: str = "Who arrives when") -> sv
 def lives(run: Result, title: str = "", *, unit: str = "ms", label: str = "") -> svg.Timeline:
     """Return who waited, had its prompt processed and decoded when."""
     timeline = svg.Timeline(unit=unit, title=title, label=label, width=480)
-    segments = trace.segments(run)
+    lived = lives_of(run)
     for r in run.records:
-        life = [
-            svg.Segment(ms(s.start_ns), ms(s.end_ns), "idle" if s.kind == "stalled" else s.kind)
-            for s in segments
-            if s.id == r.request.id
-        ]
         first = None if r.first_token_ns is None else ms(r.first_token_ns)
-        timeline.row(f"r{r.request.id}", life, arrival=r.request.arrival_ms, first_token=first)
+        row = f"r{r.request.id}", lived[r.request.id]
+        timeline.row(*row, arrival=r.request.arrival_ms, first_token=first)
     return timeline
 
 

@@ -8,9 +8,10 @@ from collections import Counter
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from .. import policies, svg, trace, workload
+from .. import policies, svg, workload
 from ..engine import simulate
 from ..errors import InputError
+from ..lives import lives
 from ..metrics import Result
 from ..request import NS_PER_MS, NS_PER_S
 from ..workload import Lengths
@@ -53,9 +54,9 @@ def arrivals(rate: float = 1.0, cv: float = 2.5, lengths: str = "conversation") 
     even = _run(rate, 0, lengths)
     result = _run(rate, cv, lengths) if cv else even
     timeline = svg.Timeline(unit="s", title="Who waits, who runs", width=680)
-    lives = _lives(result)
+    lived = lives(result, NS_PER_S)
     for r in result.records:
-        timeline.row(f"r{r.request.id}", lives[r.request.id], arrival=r.request.arrival_s)
+        timeline.row(f"r{r.request.id}", lived[r.request.id], arrival=r.request.arrival_s)
     chart = svg.Chart("", "requests in the system", height=120, legend="top")
     chart.hline(_PLACES, f"{_PLACES} places: above this line somebody waits")
     chart.step(f"gaps with cv {cv:g}", *_in_system(result))
@@ -97,15 +98,6 @@ def _run(rate: float, cv: float, lengths: str) -> Result:
     times = [round(math.fsum(gaps[:i]) * unit * NS_PER_S) for i in range(n)]
     requests = [replace(r, arrival_ns=t) for r, t in zip(asked, times, strict=True)]
     return simulate(requests, policies.Continuous(max_running=_PLACES))
-
-
-def _lives(result: Result) -> dict[int, list[svg.Segment]]:
-    """Return what each request was doing when, for a timeline in seconds."""
-    lives: dict[int, list[svg.Segment]] = {r.request.id: [] for r in result.records}
-    for s in trace.segments(result):
-        life = svg.Segment(s.start_ns / NS_PER_S, s.end_ns / NS_PER_S, s.kind)
-        lives[s.id].append(life)
-    return lives
 
 
 def _in_system(result: Result) -> tuple[list[float], list[int]]:

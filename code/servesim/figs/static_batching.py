@@ -7,9 +7,10 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .. import policies, svg, trace, workload
+from .. import policies, svg, workload
 from ..engine import simulate
 from ..errors import InputError
+from ..lives import lives
 from ..metrics import Record, Result
 from ..request import NS_PER_S
 
@@ -52,12 +53,12 @@ def static_waste(
     share = 100 * (slots - result.output_tokens) / slots
     formula = _formula(batch_size, spread)
 
-    lives = _lives(result, groups)
+    lived = _lives(result, groups)
     timeline = svg.Timeline(unit="s", title="Each request, and its slot until the group is done")
     for r in result.records:
         first = (r.first_token_ns or 0) / NS_PER_S
         arrival = r.request.arrival_s
-        timeline.row(f"r{r.request.id}", lives[r.request.id], arrival=arrival, first_token=first)
+        timeline.row(f"r{r.request.id}", lived[r.request.id], arrival=arrival, first_token=first)
 
     chart = svg.Chart(
         svg.Axis("Batch size", domain=(0, 17)),
@@ -125,22 +126,21 @@ def _mean(times_ns: Iterable[int]) -> float:
 
 def _lives(result: Result, groups: list[tuple[int, list[Record]]]) -> dict[int, list[svg.Segment]]:
     """Return what each request was doing when, and its slot after it, in seconds."""
-    lives: dict[int, list[svg.Segment]] = {r.request.id: [] for r in result.records}
-    for s in trace.segments(result):
-        if s.kind != "waiting":
-            life = svg.Segment(s.start_ns / NS_PER_S, s.end_ns / NS_PER_S, s.kind)
-            lives[s.id].append(life)
+    lived = {
+        rid: [s for s in life if s.kind != "waiting"]
+        for rid, life in lives(result, NS_PER_S).items()
+    }
     for fills, group in groups:
         end = max(r.last_token_ns or 0 for r in group) / NS_PER_S
         for r in group:
             arrives, complete = r.request.arrival_s, fills / NS_PER_S
             start, left = (r.first_scheduled_ns or 0) / NS_PER_S, (r.last_token_ns or 0) / NS_PER_S
-            lives[r.request.id][:0] = [
+            lived[r.request.id][:0] = [
                 svg.Segment(arrives, complete, "waiting", "for its group to fill"),
                 svg.Segment(complete, start, "waiting", "for the group before to end"),
             ]
-            lives[r.request.id].append(svg.Segment(left, end, "idle", "its slot makes nothing"))
-    return {rid: [s for s in life if s.start < s.end] for rid, life in lives.items()}
+            lived[r.request.id].append(svg.Segment(left, end, "idle", "its slot makes nothing"))
+    return {rid: [s for s in life if s.start < s.end] for rid, life in lived.items()}
 
 
 def _table(

@@ -10,6 +10,7 @@ from .. import cost, policies, svg, trace
 from ..engine import simulate
 from ..errors import InputError
 from ..kv import KVCache
+from ..lives import lives
 from ..metrics import Result
 from ..request import NS_PER_MS, NS_PER_US, Request
 
@@ -68,10 +69,10 @@ def vllm_steps(
     bar = svg.BudgetBar(parts, max_num_batched_tokens, title=title)
 
     timeline = svg.Timeline(unit="ms", title="Who runs, who waits, who is thrown out")
-    lives = _lives(result)
+    lived = lives(result, stalled="no token budget left")
     for r in result.records:
         first = None if r.first_token_ns is None else r.first_token_ns / NS_PER_MS
-        row = f"r{r.request.id}", lives[r.request.id]
+        row = f"r{r.request.id}", lived[r.request.id]
         timeline.row(*row, arrival=r.request.arrival_ms, first_token=first)
     middle = (record.start_ns + record.end_ns) / 2 / NS_PER_MS
     timeline.vline(middle, f"step {record.index}")
@@ -110,16 +111,6 @@ def _run(budget: int, blocks: int, watermark: float, release: str) -> Result:
     policy = policies.VLLM(budget, _SEQS, watermark=watermark, release=release)
     memory = KVCache(blocks, _BLOCK, null_block=True)
     return simulate(requests, policy, cost=cost.TOY, kv=memory, record_steps=True)
-
-
-def _lives(result: Result) -> dict[int, list[svg.Segment]]:
-    """Return what each request was doing when, in milliseconds."""
-    lives: dict[int, list[svg.Segment]] = {r.request.id: [] for r in result.records}
-    for s in trace.segments(result):
-        kind, note = (s.kind, "") if s.kind != "stalled" else ("idle", "no token budget left")
-        life = svg.Segment(s.start_ns / NS_PER_MS, s.end_ns / NS_PER_MS, kind, note)
-        lives[s.id].append(life)
-    return lives
 
 
 def _series(result: Result, what: str) -> tuple[list[float], list[int]]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from .. import svg
 from ..compare import text_table
+from ..lives import lives
 from ..request import NS_PER_MS
-from ..trace import StepRecord, segments
+from ..trace import StepRecord
 from .assignment import Case, Run
 from .judge import Mark, Score
 from .shrink import Shrunk
@@ -231,13 +232,9 @@ def html_part(score: Score, file: str, where: str, c: Counterexample | None) -> 
 def picture(run: Run, id: str) -> svg.Figure:
     """Draw who ran when."""
     rows = svg.Timeline(unit="ms")
-    lives: dict[int, list[svg.Segment]] = {}
-    for s in segments(run.result) if run.steps else ():
-        life = lives.setdefault(s.id, [])
-        kind = "idle" if s.kind == "stalled" else s.kind  # in the batch, but no tokens
-        life.append(svg.Segment(s.start_ns / NS_PER_MS, s.end_ns / NS_PER_MS, kind))
+    lived = lives(run.result) if run.steps else {}
     for r in run.case.requests:
-        rows.row(f"r{r.id}", lives.get(r.id, []), arrival=r.arrival_ms)
+        rows.row(f"r{r.id}", lived.get(r.id, []), arrival=r.arrival_ms)
     told = str(run.stopped) if run.stopped else f"{run.result.steps} steps in all."
     return svg.figure(id, rows, title="Who ran when", summary=told)
 
