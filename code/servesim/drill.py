@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import InputError
 from .exercises import Exercise
-from .explore import Slider, figure_id, in_kernel, render
+from .explore import Slider, figure_id, mimebundle, render
 from .svg import element, esc
 
 __all__ = ["Drill", "drill"]
@@ -147,14 +147,7 @@ class Drill:
         return f"drill({self.target!r})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        data: dict[str, Any] = {"text/plain": self.to_text(), "text/html": self.to_html()}
-        if in_kernel():
-            try:
-                view = self.widget()._repr_mimebundle_()
-            except ImportError:
-                return data
-            data = {**view, **data}
-        return data
+        return mimebundle(self)
 
 
 def _button(name: str, kind: str, type: str = "button") -> str:

@@ -560,14 +560,7 @@ class Explorer:
         return f"explore({name!r})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        data: dict[str, Any] = {"text/plain": self.to_text(), "text/html": self.to_html()}
-        if in_kernel():
-            try:
-                view = self.widget()._repr_mimebundle_()
-            except ImportError:
-                return data
-            data = {**view, **data}
-        return data
+        return mimebundle(self)
 
 
 class _View:
@@ -655,6 +648,17 @@ def in_kernel() -> bool:
     except ImportError:
         return False
     return getattr(shell, "kernel", None) is not None
+
+
+def mimebundle(shown: Any) -> dict[str, Any]:
+    """Return text and HTML of an explorer or a drill; in a kernel its widget, too, if it can."""
+    data: dict[str, Any] = {"text/plain": shown.to_text(), "text/html": shown.to_html()}
+    if in_kernel():
+        try:
+            return {**shown.widget()._repr_mimebundle_(), **data}
+        except ImportError:  # ipywidgets is not installed
+            pass
+    return data
 
 
 def explore(
