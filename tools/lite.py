@@ -10,13 +10,11 @@ matplotlib and numpy alone come from Pyodide's own package host, when a cell imp
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ import nbformat
 import golden  # beside this file
 import lite_text
 import own_wheel
+from own_wheel import key
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "_build" / "lite"
@@ -94,30 +93,6 @@ ELSEWHERE = (
 HOST = "https://cdn.jsdelivr.net/pyodide/v{version}/full/"
 
 
-def key(name: str) -> str:
-    """Return a package's name as lists of packages spell it."""
-    return name.lower().replace("_", "-")
-
-
-def entry(path: Path, url: str) -> dict[str, Any]:
-    """Return the line of Pyodide's list for a wheel that lies at `url`."""
-    name, version = path.name.split("-")[:2]
-    with zipfile.ZipFile(path) as archive:
-        tops = {n.split("/")[0] for n in archive.namelist() if n.endswith(".py")}
-    modules = sorted(t.removesuffix(".py") for t in tops if not t.endswith((".data", ".dist-info")))
-    return {
-        "name": key(name),
-        "version": version,
-        "file_name": url,
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        "install_dir": "site",
-        "package_type": "package",
-        "imports": modules,
-        "depends": DEPENDS.get(key(name), []),
-        "unvendored_tests": False,
-    }
-
-
 def lock(pyodide: Path, wheels: Path) -> dict[str, Any]:
     """Return Pyodide's list of packages: ours, and the compiled ones from its own host."""
     whole = json.loads((pyodide / own_wheel.ALL).read_text(encoding="utf-8"))
@@ -132,7 +107,8 @@ def lock(pyodide: Path, wheels: Path) -> dict[str, Any]:
         *((path, f"packages/{path.name}") for path in sorted(wheels.glob("*.whl"))),
         (servesim, f"../pyodide/{servesim.name}"),
     ]:
-        packages[key(path.name.split("-")[0])] = entry(path, url)
+        name = key(path.name.split("-")[0])
+        packages[name] = own_wheel.entry(path, url, DEPENDS.get(name, ()))
     for package in packages.values():
         package["depends"] = [d for d in package["depends"] if key(d) in map(key, packages)]
     return {**whole, "packages": packages}

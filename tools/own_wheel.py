@@ -18,6 +18,7 @@ import json
 import sys
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ def pack(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def build(folder: Path) -> tuple[str, bytes]:
-    """Write the wheel into `folder`, in place of an older one; return its name and its bytes."""
+def build(folder: Path) -> Path:
+    """Write the wheel into `folder`, in place of an older one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     data = pack(contents(project))
     # A build tag starts with a digit.
@@ -82,34 +83,46 @@ def build(folder: Path) -> tuple[str, bytes]:
     for old in folder.glob("servesim-*.whl"):
         old.unlink()
     (folder / name).write_bytes(data)
-    return name, data
+    return folder / name
 
 
-def lock(folder: Path, name: str, data: bytes) -> dict[str, Any]:
-    """Return Pyodide's list of packages with servesim as the only one."""
-    whole = json.loads((folder / ALL).read_text(encoding="utf-8"))
-    servesim = {
-        "name": "servesim",
-        "version": name.split("-")[1],
-        "file_name": name,
-        "sha256": hashlib.sha256(data).hexdigest(),
+def key(name: str) -> str:
+    """Return a package's name as lists of packages spell it."""
+    return name.lower().replace("_", "-")
+
+
+def entry(path: Path, url: str, depends: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the line of Pyodide's list for a wheel that lies at `url`."""
+    name, version = path.name.split("-")[:2]
+    with zipfile.ZipFile(path) as archive:
+        tops = {n.split("/")[0] for n in archive.namelist() if n.endswith(".py")}
+    modules = sorted(t.removesuffix(".py") for t in tops if not t.endswith((".data", ".dist-info")))
+    return {
+        "name": key(name),
+        "version": version,
+        "file_name": url,
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "install_dir": "site",
         "package_type": "package",
-        "imports": ["servesim"],
-        "depends": [],
+        "imports": modules,
+        "depends": list(depends),
         "unvendored_tests": False,
     }
-    return {**whole, "packages": {"servesim": servesim}}
+
+
+def lock(wheel: Path) -> dict[str, Any]:
+    """Return Pyodide's list of packages with servesim as the only one."""
+    whole = json.loads((wheel.parent / ALL).read_text(encoding="utf-8"))
+    return {**whole, "packages": {"servesim": entry(wheel, wheel.name)}}
 
 
 def main(folder: Path) -> None:
     """Run the command."""
     if not (folder / ALL).is_file():
         sys.exit(f"{folder} holds no Pyodide: run `python tools/vendor.py pyodide {folder}` first.")
-    name, data = build(folder)
-    text = json.dumps(lock(folder, name, data), indent=1) + "\n"
-    (folder / LOCK).write_text(text, encoding="utf-8")
-    print(f"{name} ({len(data) / 1000:.0f} kB) is in {folder}")
+    wheel = build(folder)
+    (folder / LOCK).write_text(json.dumps(lock(wheel), indent=1) + "\n", encoding="utf-8")
+    print(f"{wheel.name} ({wheel.stat().st_size / 1000:.0f} kB) is in {folder}")
 
 
 if __name__ == "__main__":
