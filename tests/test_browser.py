@@ -581,6 +581,7 @@ def test_a_prediction(reader: Any, asking: str) -> None:
     """Each choice, by keyboard, tells its own answer and no other; no script is needed."""
     window = reader(java_script_enabled=False).open(asking)
     choices = window.page.locator(".predict-choice").all()
+    assert len(choices) > 1
     assert not any(choice.locator("p").is_visible() for choice in choices)
     for i, choice in enumerate(choices):
         choice.locator("summary").focus()
