@@ -47,6 +47,20 @@ def write_whole(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
+def whole_lines(path: Path) -> list[bytes]:
+    """Return the lines of a file that grows line by line; none if there is no file.
+
+    If the program died while it wrote one, that last, cut line is removed from the file.
+    """
+    if not path.exists():
+        return []
+    found = path.read_bytes()
+    whole = found[: found.rfind(b"\n") + 1]
+    if whole != found:
+        os.truncate(path, len(whole))
+    return whole.splitlines()
+
+
 class Bar:
     """A progress bar on stderr, only on a terminal; without tqdm there is none.
 

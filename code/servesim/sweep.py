@@ -35,7 +35,7 @@ from . import spec
 from .engine import simulate
 from .errors import InputError, PlanError, PolicyError
 from .kv import KVCache
-from .output import Bar, check_writable, write_whole
+from .output import Bar, check_writable, whole_lines, write_whole
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -418,13 +418,7 @@ class _Notes:
             raise InputError(f"{self._file}: {error.strerror or error}") from None
 
     def _read(self) -> Iterator[tuple[Point, Row]]:
-        if not self._file.exists():
-            return
-        found = self._file.read_bytes()
-        whole = found[: found.rfind(b"\n") + 1]
-        if whole != found:  # the last sweep died while it wrote a line
-            os.truncate(self._file, len(whole))
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(whole_lines(self._file), 1):
             try:
                 note = json.loads(line)
                 row, made_with = note["row"], note["made_with"]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..output import Bar, check_writable, write_whole
+from ..output import Bar, check_writable, whole_lines, write_whole
 from ..sweep import Processes, simulator_digest
 from . import isolation, report
 from .assignment import Assignment, Case
@@ -437,13 +437,7 @@ class _Notes:
             raise InputError(f"{self._path}: {error.strerror or error}") from None
 
     def _read(self) -> None:
-        if not self._path.exists():
-            return
-        found = self._path.read_bytes()
-        whole = found[: found.rfind(b"\n") + 1]
-        if whole != found:  # the last grading died while it wrote a line
-            os.truncate(self._path, len(whole))
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(whole_lines(self._path), 1):
             try:
                 note = json.loads(line)
                 key = note.pop("key")
