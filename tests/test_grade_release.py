@@ -241,8 +241,7 @@ def test_what_is_printed_is_told_only_without_hidden_tests(autograder, tmp_path)
 
 
 def test_a_link_is_no_submission_for_gradescope_either(autograder):
-    (autograder / "submission").mkdir(exist_ok=True)
-    shutil.rmtree(autograder / "submission")
+    shutil.rmtree(autograder / "submission", ignore_errors=True)
     (autograder / "submission").mkdir()
     (autograder / "elsewhere.py").write_text(RIGHT)
     (autograder / "submission" / "policy.py").symlink_to(autograder / "elsewhere.py")
@@ -260,6 +259,36 @@ def test_of_a_hidden_test_only_the_rule_is_told(autograder):
     assert found["score"] == 70
     assert "broken in a hidden test" in json.dumps(found)
     assert "#1" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "raise ValueError(len(view.waiting))",
+        "open(f'seen-{len(view.waiting)}')",
+        "import os, sys; print('seen', file=sys.stderr, flush=True); os._exit(1)",
+        'print(\'{"score": 1, "seen": 1}\')',
+        "while True: print('seen')",
+    ],
+)
+def test_what_a_policy_says_in_a_hidden_test_is_not_told(autograder, text):
+    """It could be what the policy sees there."""
+    seed = next(n for n in range(99) if 3 in hidden_slots(n))
+    (autograder / "source/hidden/seed.txt").write_text(f"{seed}\n")
+    found = told_by(autograder, {"policy.py": doing(f"if self.slots == 3:\n    {text}")})
+    assert found["score"] < 100
+    assert "seen" not in json.dumps(found)
+    assert "ValueError" not in json.dumps(found)
+    assert "hidden test" in json.dumps(found)
+
+
+def test_what_is_wrong_with_the_file_itself_is_told_beside_hidden_tests(tmp_path):
+    out = tmp_path / "r.json"
+    argv = ["results", str(ROOT / "assignments/lab-leak"), "--assignment", "lab-leak", "--unsafe"]
+    assert cli.main([*argv, "--hidden", str(INSTRUCTOR), "--out", str(out)]) == 0
+    find_it = json.loads(out.read_text())["tests"][0]
+    assert "WORKLOAD is empty" in find_it["output"]
+    assert "hidden test" not in find_it["output"]
 
 
 def test_the_archive_is_the_same_each_time_and_the_scripts_are_sound(autograder, tmp_path):

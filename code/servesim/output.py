@@ -29,8 +29,8 @@ def check_writable(file: str | Path, named: str) -> None:
         raise InputError(f"{named} {file}: cannot be written; name a file in a folder of yours")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file completely or not at all.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file completely or not at all; text as UTF-8.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def write_whole(path: Path, text: str) -> None:
     """
     part = path.with_name(path.name + ".part")
     try:
-        part.write_text(text, encoding="utf-8", newline="")
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
         part.replace(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None

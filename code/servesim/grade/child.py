@@ -19,7 +19,7 @@ from ..audit import check_view, given
 from ..errors import PlanError, brief, said
 from ..plan import Plan, View
 from ..request import Progress
-from .load import NoClassError, load
+from .load import NoClassError, asks_for_lengths, load
 
 READABLE = tuple(dict.fromkeys((sys.base_prefix, sys.prefix, os.path.dirname(os.__file__))))
 """Where Python itself lies: importing reads there."""
@@ -122,9 +122,8 @@ class Servant:
         kind = load(self.text, self.file, self.name)
         self.policy = False  # loaded, not built
         self.policy = kind(**options)
-        for word in ("knows_output_length", "reserve_all"):
-            if getattr(self.policy, word, False):
-                return {"refused": f"the policy declares {word}: no policy is told the lengths"}
+        if asks := asks_for_lengths(self.policy):
+            return {"refused": asks}
         return {"built": True}
 
     def _plan(self, data: dict[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from ..errors import InputError
 from ..output import check_writable, write_whole
 from . import report
 from .assignments import NAMES, find
-from .checking import Report, counterexample, first_answer, where
+from .checking import counterexample, first_answer, where
 from .judge import Judge, refused
-from .source import Refused, read
+from .source import read
 
 if TYPE_CHECKING:
     from . import folder
@@ -155,8 +155,7 @@ def _check(args: argparse.Namespace) -> int:
     elif example is not None:
         print("\n" + report.counterexample_text(example))
     if args.html:
-        whole = Report(args.file, score, example, where(score))
-        page = report.html_page(whole.score, whole.file, whole.where, example)
+        page = report.html_page(score, args.file, where(score), example)
         write_whole(Path(args.html), page)
     return ALL_RIGHT if score.full else LOST
 
@@ -165,12 +164,7 @@ def _check_isolated(args: argparse.Namespace, judge: Judge) -> int:
     from . import folder
 
     task = folder.Task(args.assignment, unsafe=True)
-    try:
-        text = read(args.file)
-    except Refused as reason:
-        score, printed = refused(judge.assignment, str(reason)), b""
-    else:
-        score, printed, _ = folder.score(text, Path(args.file).name, judge, task)
+    score, printed, _ = folder.score(args.file, judge, task, read)
     apart = f"public tests, {score.runs} simulated runs; kept apart by {folder.way(True).name}"
     if printed:
         print(printed.decode("utf-8", "replace"), end="")
@@ -252,12 +246,7 @@ def _results(args: argparse.Namespace) -> int:
     if path is None:
         score = refused(judge.assignment, "there is no Python file in the submission")
     else:
-        try:
-            if not folder.plain(path):
-                raise Refused("what was handed in is a link, or no file at all")
-            score, printed, _ = folder.score(read(path), path.name, judge, task)
-        except Refused as reason:
-            score = refused(judge.assignment, str(reason))
+        score, printed, _ = folder.score(path, judge, task)
     if task.hidden is not None:
         printed = b""  # a policy can print what it sees, and students see this
     write_whole(Path(args.out), gradescope.as_json(gradescope.results(score, printed)))
@@ -275,26 +264,9 @@ def _gradescope(args: argparse.Namespace) -> int:
         out = out / "autograder.zip"
         out.parent.mkdir(parents=True, exist_ok=True)
     check_writable(out, "output")
-    write_bytes(out, gradescope.autograder(find(args.assignment), task.hidden, args.seed))
+    write_whole(out, gradescope.autograder(find(args.assignment), task.hidden, args.seed))
     print(f"{out}: an autograder for {args.assignment}; upload it as it is")
     return ALL_RIGHT
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file completely or not at all.
-
-    Raises
-    ------
-    InputError
-    """
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

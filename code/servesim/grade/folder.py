@@ -14,7 +14,7 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
@@ -79,7 +79,7 @@ class Task:
         if self.hidden is not None:
             place = folder_of(self.hidden, find(self.assignment))
             known.update((place / "hidden.py").read_bytes())
-            known.update(str(seed_in(place) if self.seed is None else self.seed).encode())
+            known.update(str(seed_in(place, self.seed)).encode())
         return known.digest()
 
 
@@ -131,8 +131,36 @@ def _judge(task: Task) -> Judge:
     return Judge(find(task.assignment), task.cases())
 
 
-def score(text: str, name: str, judge: Judge, task: Task) -> tuple[Score, bytes, bool]:
+def plain(path: Path) -> bool:
+    """Tell whether a submission is a file of its own: a link could lead to a solution."""
+    return path.is_file() and not path.is_symlink() and not path.parent.is_symlink()
+
+
+def read_plain(path: str | Path) -> str:
+    """Return the text of a submission.
+
+    Raises
+    ------
+    InputError, Refused
+        As `servesim.grade.source.read`, and if it is a link.
+    """
+    if not plain(Path(path)):
+        raise Refused("what was handed in is a link, or no file at all")
+    return read(path)
+
+
+def score(
+    path: str | Path, judge: Judge, task: Task, reading: Callable[[str | Path], str] = read_plain
+) -> tuple[Score, bytes, bool]:
     """Score one file in a process of its own.
+
+    Parameters
+    ----------
+    path : str or Path
+    judge : Judge
+    task : Task
+    reading : callable
+        Returns the file's text; a student may check a link.
 
     Returns
     -------
@@ -142,15 +170,18 @@ def score(text: str, name: str, judge: Judge, task: Task) -> tuple[Score, bytes,
     bool
         Whether it was too slow.
     """
-    assignment = judge.assignment
+    assignment, name = judge.assignment, Path(path).name
     try:
+        text = reading(path)
         check(text, assignment.class_name)
         arguments = (text, name, assignment.class_name, way(task.unsafe), task.limits)
         with Child(*arguments) as child:
             marked = judge.score(child.build, text)
             child.listen()
             forged = forgery(child.output)
-            return (refused(assignment, forged) if forged else marked), child.output, child.slow
+            if forged:
+                marked = refused(assignment, forged, judge.cases[-1].name)  # or in one before it
+            return marked, child.output, child.slow
     except Refused as reason:
         return refused(assignment, str(reason)), b"", False
 
@@ -168,31 +199,20 @@ def forgery(output: bytes) -> str:
     return ""
 
 
-def plain(path: Path) -> bool:
-    """Tell whether a submission is a file of its own: a link could lead to a solution."""
-    return path.is_file() and not path.is_symlink() and not path.parent.is_symlink()
-
-
 def grade_file(path: str, task: Task) -> Graded:
     """Grade one file; a worker calls this."""
     judge = _judge(task)
-    name = Path(path).name
-    slow = False
     try:
-        if not plain(Path(path)):
-            raise Refused("what was handed in is a link, or no file at all")
-        marked, _, slow = score(read(path), name, judge, task)
-    except Refused as reason:
-        marked = refused(judge.assignment, str(reason))
+        marked, _, slow = score(path, judge, task)
     except Exception as error:  # a rule that fails on one file must not cost the others
-        reason_ = f"the grader itself failed on this file: {type(error).__name__}: {error}"
-        marked = refused(judge.assignment, reason_)
+        reason = f"the grader itself failed on this file: {type(error).__name__}: {error}"
+        marked, slow = refused(judge.assignment, reason), False
     first = next((str(m.failure or m.note) for m in marked.marks if not m.full), "")
     return Graded(
         {mark.rule.name: mark.points for mark in marked.marks},
         bool(marked.refused),
         cell(" ".join((marked.refused or first).split()))[:MOST_REASON],
-        printable(report.score_text(marked, name, f"{len(judge.cases)} cases")),
+        printable(report.score_text(marked, Path(path).name, f"{len(judge.cases)} cases")),
         slow,
     )
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from .assignment import Assignment
+from .assignment import Assignment, FileRule
 from .hidden import folder_of, seed_in
 from .judge import Mark, Score
+from .roster import counting
 
 SETUP = """\
 #!/usr/bin/env bash
@@ -48,11 +49,15 @@ PYTHONPATH=code exec "$python" -m servesim.grade results "$root/submission" \\
 def results(score: Score, output: bytes) -> dict[str, Any]:
     """Return a score in Gradescope's format, as the student will see it.
 
-    Of a hidden test only the rule is told that was broken in it.
+    Of a hidden test only the rule is told that was broken in it. Not even why a policy was stopped
+    there: the reason may quote it, and it has seen the test.
     """
     public = {case.name for case in score.assignment.cases}
-    tests = [_test(mark, public, score.refused) for mark in score.marks]
-    told = score.refused or ("all rules are kept" if score.full else f"next: {score.hint}")
+    why = score.refused
+    if why and score.refused_in not in {"", *public}:
+        why = "in a hidden test the policy took too much, or did what scores 0"
+    tests = [_test(mark, public, why) for mark in score.marks]
+    told = why or ("all rules are kept" if score.full else f"next: {score.hint}")
     data: dict[str, Any] = {
         "score": score.points,
         "visibility": "visible",
@@ -68,7 +73,7 @@ def results(score: Score, output: bytes) -> dict[str, Any]:
 def _test(mark: Mark, public: set[str], refused: str) -> dict[str, Any]:
     told = [mark.rule.demand]
     if mark.failure is not None:
-        hidden = mark.failure.case not in public and bool(mark.failure.case)
+        hidden = mark.failure.case not in public and not isinstance(mark.rule, FileRule)
         told.append("It is broken in a hidden test." if hidden else str(mark.failure))
         told += [] if hidden else [mark.failure.trace]
     told += [note for note in mark.note.split("; ") if note.partition(":")[0] in public]
@@ -84,15 +89,13 @@ def _test(mark: Mark, public: set[str], refused: str) -> dict[str, Any]:
 
 
 def submitted(folder: str | Path) -> Path | None:
-    """Return the file in a submission that counts: ``policy.py``, or the only Python file."""
+    """Return the file in a submission that counts (see `servesim.grade.roster.counting`)."""
     root = Path(folder)
     if root.is_file():
         return root
     if not root.is_dir():
         raise InputError(f"{root} does not exist; name the folder of the submission, or a file")
-    files = sorted(root.rglob("*.py"))
-    chosen = [f for f in files if f.name == "policy.py"] or files
-    return chosen[0] if chosen else None
+    return counting(root, "**/*")
 
 
 def autograder(assignment: Assignment, hidden: str | Path | None, seed: int | None) -> bytes:
@@ -118,9 +121,8 @@ def autograder(assignment: Assignment, hidden: str | Path | None, seed: int | No
     flag = ""
     if hidden is not None:
         place = folder_of(hidden, assignment)
-        number = seed_in(place) if seed is None else seed
         files["hidden/hidden.py"] = (place / "hidden.py").read_text(encoding="utf-8"), 0o600
-        files["hidden/seed.txt"] = f"{number}\n", 0o600
+        files["hidden/seed.txt"] = f"{seed_in(place, seed)}\n", 0o600
         flag = "--hidden hidden "
     files["setup.sh"] = SETUP, 0o755
     files["run_autograder"] = RUN.format(name=assignment.name, hidden=flag), 0o755

@@ -25,13 +25,15 @@ def folder_of(folder: str | Path, assignment: Assignment) -> Path:
     )
 
 
-def seed_in(place: Path) -> int:
-    """Return the number in ``seed.txt``.
+def seed_in(place: Path, given: int | None = None) -> int:
+    """Return the seed that was given, or else the number in ``seed.txt``.
 
     Raises
     ------
     InputError
     """
+    if given is not None:
+        return given
     path = place / "seed.txt"
     try:
         return int(path.read_text(encoding="utf-8"))
@@ -59,12 +61,11 @@ def hidden_cases(assignment: Assignment, folder: str | Path, seed: int | None) -
         If something is missing, or a case is none.
     """
     place = folder_of(folder, assignment)
-    seed = seed_in(place) if seed is None else seed
     file = place / "hidden.py"
     make = runpy.run_path(str(file)).get("cases")
     if not callable(make):
         raise InputError(f"{file}: there is no function cases(seed)")
-    cases = list(make(seed))
+    cases = list(make(seed_in(place, seed)))
     known = {case.name for case in assignment.cases}
     seen = set(known)
     for case in cases:

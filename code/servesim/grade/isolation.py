@@ -45,17 +45,13 @@ class Isolation:
     name : str
     sealed : bool
         Whether it has no network, reads no files but Python's, and writes none.
-    wrap : callable
+    command : callable
         Turns a command into one that runs it so.
     """
 
     name: str
     sealed: bool
-    wrap: Callable[[Sequence[str]], list[str]]
-
-    def command(self, argv: Sequence[str]) -> list[str]:
-        """Return the command that runs `argv` in isolation."""
-        return self.wrap(argv)
+    command: Callable[[Sequence[str]], list[str]]
 
 
 def _visible() -> list[str]:
@@ -138,7 +134,7 @@ def _another_user() -> Isolation:
 
 def _from_root(way: Isolation) -> Isolation:
     """Return a way that root takes as somebody else: the system lets root start any number."""
-    return Isolation(f"{way.name} as another user", True, lambda a: _as_nobody(way.wrap(a)))
+    return Isolation(f"{way.name} as another user", True, lambda a: _as_nobody(way.command(a)))
 
 
 NONE = Isolation("a process of its own", False, list)

@@ -12,7 +12,7 @@ from ..engine import Engine, SupportsPlan
 from ..errors import PlanError, PolicyError, said, students_place, without_frames_above
 from ..plan import Plan, View
 from .assignment import Assignment, Case, Failure, FileRule, Invariant, Performance, Rule, Run
-from .load import MODULE, NoClassError, load
+from .load import MODULE, NoClassError, asks_for_lengths, load
 from .source import Refused
 
 Maker = Callable[[Case], SupportsPlan]
@@ -56,12 +56,15 @@ class Score:
         Why it scores 0 as a whole; empty if it was judged.
     runs : int
         Simulated runs that it took.
+    refused_in : str
+        Of one that was refused while it ran: the case.
     """
 
     assignment: Assignment
     marks: tuple[Mark, ...]
     refused: str = ""
     runs: int = 0
+    refused_in: str = ""
 
     @property
     def points(self) -> float:
@@ -105,9 +108,10 @@ class StudentError(Exception):
         self.trace, self.request = str(trace), request
 
 
-def refused(assignment: Assignment, reason: str) -> Score:
-    """Return the score of a submission that is not judged."""
-    return Score(assignment, tuple(Mark(rule, 0.0) for rule in assignment.rules), reason)
+def refused(assignment: Assignment, reason: str, case: str = "") -> Score:
+    """Return the score of a submission that is not judged, and in which case that came out."""
+    marks = tuple(Mark(rule, 0.0) for rule in assignment.rules)
+    return Score(assignment, marks, reason, refused_in=case)
 
 
 class Judge:
@@ -142,11 +146,11 @@ class Judge:
             The file that was handed in.
         """
         before, runs = self.runs, []
-        try:
-            for case in self.cases:
+        for case in self.cases:
+            try:
                 runs.append(self.run(case, make))
-        except Refused as reason:
-            return refused(self.assignment, str(reason))
+            except Refused as reason:
+                return refused(self.assignment, str(reason), case.name)
         marks = tuple(self.mark(rule, runs, text) for rule in self.assignment.rules)
         return Score(self.assignment, marks, runs=self.runs - before)
 
@@ -298,9 +302,8 @@ class Student:
 
     def __init__(self, policy: Any) -> None:
         self.plan = serving(policy.plan)
-        for word in ("knows_output_length", "reserve_all"):
-            if getattr(policy, word, False):
-                raise Refused(f"the policy declares {word}: no policy is told the output lengths")
+        if asks := asks_for_lengths(policy):
+            raise Refused(asks)
 
     def __deepcopy__(self, memo: object) -> Student:
         return self  # it is fresh already, and may hold what cannot be copied

@@ -11,6 +11,18 @@ MODULE = "_policy"
 """Name of the module that a student's file becomes."""
 
 
+ASKS = ("knows_output_length", "reserve_all")
+"""Attributes by which a shipped policy asks to be told the output lengths."""
+
+
+def asks_for_lengths(policy: object) -> str:
+    """Say if a policy asks for what no scheduler knows; nothing if it does not."""
+    for name in ASKS:
+        if getattr(policy, name, False):
+            return f"the policy declares {name}: no policy is told the output lengths"
+    return ""
+
+
 class NoClassError(Exception):
     """The file has no usable class of the wanted name."""
 

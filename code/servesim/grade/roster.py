@@ -80,15 +80,22 @@ def submissions(folder: str | Path) -> list[Submission]:
         if entry.name.startswith((".", "__")):
             continue
         if entry.is_dir():
-            files = sorted(entry.glob("*.py")) or sorted(entry.glob(f"*{NOTEBOOK}"))
-            chosen = [f for f in files if f.name == "policy.py"] or files
-            if chosen:
-                found.append(Submission(entry.name, chosen[0], _when(entry.name, chosen[0])))
+            if (chosen := counting(entry)) is not None:
+                found.append(Submission(entry.name, chosen, _when(entry.name, chosen)))
         elif entry.suffix in (".py", NOTEBOOK):
             found.append(Submission(entry.stem, entry, _when(entry.name, entry)))
     if not found:
         raise InputError(f"{root}: there is no .py file in it, nor a folder with one")
     return found
+
+
+def counting(folder: Path, pattern: str = "*") -> Path | None:
+    """Return the file in a folder that counts: ``policy.py``, or else the first in Python.
+
+    A notebook only where nothing else is: it will be refused by its name.
+    """
+    files = sorted(folder.glob(f"{pattern}.py")) or sorted(folder.glob(f"{pattern}{NOTEBOOK}"))
+    return next((f for f in files if f.name == "policy.py"), files[0] if files else None)
 
 
 def _when(name: str, path: Path) -> float:

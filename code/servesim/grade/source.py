@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..plan import Plan, View
 from ..policies import BUILT_IN
 from ..request import Progress
+from .load import ASKS
 
 ALLOWED = ("Plan", "View", "Progress")
 """Names that a policy may import from servesim."""
@@ -146,7 +147,7 @@ def _told(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
             name = node.id if isinstance(node, ast.Name) else node.attr
-            if name in ("knows_output_length", "reserve_all"):
+            if name in ASKS:
                 yield (
                     f"line {node.lineno} sets {name}: no policy is told the output lengths in an "
                     "assignment"
