@@ -11,12 +11,12 @@ from servesim.errors import InputError
 from servesim.grade import NAMES, Case, FileRule, Invariant, checking, find, literal
 from servesim.grade.assignments.labs import handed_in
 from servesim.grade.checking import check, counterexample, first_answer
+from servesim.grade.hidden import hidden_cases
 from servesim.grade.judge import Judge, Maker, Score
 from servesim.grade.load import load
 from servesim.grade.shrink import shrink
+from tests.grading import INSTRUCTOR, ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
-INSTRUCTOR = ROOT / "instructor"
 GRADED = [name for name in NAMES if name != "warmup"]  # a sample, and smaller than it should be
 LABS = [name for name in GRADED if name.startswith("lab-")]
 
@@ -35,10 +35,7 @@ def named(value: object) -> str:
 
 
 def hidden(name: str, seed: int) -> list[Case]:
-    path = INSTRUCTOR / name / "hidden.py"
-    space: dict[str, object] = {}
-    exec(compile(path.read_text(), str(path), "exec"), space)
-    return space["cases"](seed)  # type: ignore[operator]
+    return hidden_cases(find(name), INSTRUCTOR, seed)
 
 
 @functools.cache

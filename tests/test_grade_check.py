@@ -425,7 +425,7 @@ def test_a_page_shows_both_runs(handed_in, tmp_path, capsys):
     assert len(re.findall('<details name="yours" open><summary>', text)) == 1
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
-    assert "5 requests are in the batch, 4 slots are allowed" in text
+    assert "it is number 5 in a batch that has 4 slots" in text
     assert check(path, "warmup")._repr_html_() in text
 
 

@@ -2,7 +2,8 @@
 
 import random
 
-from servesim.grade.assignments.lab_never_fits import by_hand, healthy, server
+from servesim.grade.assignments.lab_never_fits import healthy, server
+from servesim.grade.assignments.labs import by_hand
 
 
 def cases(seed):

@@ -2,7 +2,8 @@
 
 import random
 
-from servesim.grade.assignments.lab_prefill_again import busy, by_hand, server
+from servesim.grade.assignments.lab_prefill_again import busy, server
+from servesim.grade.assignments.labs import by_hand
 
 
 def cases(seed):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from statistics import fmean
 
-from ...cost import Affine
+from ...cost import Affine, Work
 from ...metrics import Result
 from ...request import NS_PER_MS, Request
 from ...trace import StepRecord
@@ -86,6 +87,17 @@ def makespan_bound_ms(case: Case) -> float:
     return case.cost.lower_bound(case.requests, case.kv) / NS_PER_MS
 
 
+def mean_ttft_ms(result: Result) -> float | None:
+    """Return the mean time to the first token."""
+    return result.ttft_ms.mean
+
+
+def mean_ttft_bound_ms(case: Case) -> float:
+    """Return the mean TTFT if everyone were alone: its own prompt in one step."""
+    alone = (Work(r.prompt_len, 0, 0, r.prompt_len**2, r.prompt_len) for r in case.requests)
+    return fmean(case.cost.price_ns(work) for work in alone) / NS_PER_MS
+
+
 # -- rules --------------------------------------------------------------------------------------
 
 
@@ -96,6 +108,17 @@ def at_most_slots(run: Run) -> Failure | None:
         if len(step.running) > slots:
             detail = f"it is number {slots + 1} in a batch that has {slots} slots"
             return run.fail(detail, step.index, step.running[slots])
+    return None
+
+
+def everyone_served(run: Run) -> Failure | None:
+    """Check that everyone is served to its end; a run that broke off has its own reason."""
+    if run.stopped:
+        return None
+    for record in run.result.records:
+        if record.status != "finished":
+            detail = f"it is {record.status} when the run ends"
+            return run.fail(detail, request=record.request.id)
     return None
 
 

@@ -11,11 +11,11 @@ from ...engine import SupportsPlan
 from ...kv import KVCache, blocks_for
 from ...plan import Plan, View
 from ...policies import Continuous
-from ...request import NS_PER_MS, Progress, Request
+from ...request import Progress, Request
 from ..assignment import Assignment, Case, Failure, Invariant, Performance, Run
-from .common import in_order_of, makespan_bound_ms, makespan_ms, requests_of
+from .common import everyone_served, in_order_of, makespan_bound_ms, makespan_ms, requests_of
 from .lab_never_fits import Reserves
-from .labs import finds_the_fault
+from .labs import MOST_REQUESTS, by_hand, finds_the_fault
 
 LONGEST = 128
 """No answer has more tokens: the server cuts it there."""
@@ -59,12 +59,6 @@ class OwnBooks:
         return Plan([(r.id, r.missing) for r in batch])
 
 
-def by_hand(*rows: tuple[int, int, int]) -> tuple[Request, ...]:
-    """Return a few requests: arrival in ms, prompt and output of each."""
-    numbered = enumerate(rows)
-    return tuple(Request(i, at * NS_PER_MS, prompt, out) for i, (at, prompt, out) in numbered)
-
-
 def draw(n: int, output: tuple[int, int], seed: int) -> tuple[Request, ...]:
     """Draw requests whose answers have so many tokens."""
     return tuple(workload.poisson(n=n, rate=6.0, prompt=(16, 160), output=output, seed=seed))
@@ -78,17 +72,6 @@ WHOLE = by_hand((0, 40, 3), (0, 50, 3), (300, 384, 5))
 def _stops(run: Run) -> Failure | None:
     """Check that the run comes to its end."""
     return run.stopped
-
-
-def _served(run: Run) -> Failure | None:
-    """Check that everyone is served to its end; a run that broke off has its own reason."""
-    if run.stopped:
-        return None
-    for record in run.result.records:
-        if record.status != "finished":
-            detail = f"it is {record.status} when the run ends"
-            return run.fail(detail, request=record.request.id)
-    return None
 
 
 def _promise(run: Run) -> Failure | None:
@@ -127,7 +110,7 @@ ASSIGNMENT = Assignment(
     title="Bug lab: the blocks that never come back",
     task=(
         "After some time requests wait for room although the cache is empty. Find a workload of "
-        "at most five requests that shows it, and mend the policy."
+        f"at most {MOST_REQUESTS} requests that shows it, and mend the policy."
     ),
     rules=(
         finds_the_fault(
@@ -144,7 +127,7 @@ ASSIGNMENT = Assignment(
             20,
             "Every request is served to its end.",
             "What a request took from the books when it joined has to come back when it leaves.",
-            _served,
+            everyone_served,
         ),
         Invariant(
             "room",

@@ -17,7 +17,7 @@ from ...plan import Plan, View
 from ...request import NS_PER_MS, Progress, Request
 from ..assignment import Assignment, Case, Failure, Invariant, Performance, Run
 from .common import earlier, moments, requests_of
-from .labs import finds_the_fault
+from .labs import MOST_REQUESTS, by_hand, finds_the_fault
 
 LONGEST = 64
 """No answer has more tokens: the server cuts it there."""
@@ -63,12 +63,6 @@ class Reserves:
 def fits(request: Request) -> bool:
     """Tell whether a request could be served if it were alone."""
     return blocks_for(request.prompt_len + LONGEST, CACHE.block_size) <= CACHE.usable
-
-
-def by_hand(*rows: tuple[int, int, int]) -> tuple[Request, ...]:
-    """Return a few requests: arrival in ms, prompt and output of each."""
-    numbered = enumerate(rows)
-    return tuple(Request(i, at * NS_PER_MS, prompt, out) for i, (at, prompt, out) in numbered)
 
 
 def healthy(n: int, seed: int) -> tuple[Request, ...]:
@@ -180,7 +174,7 @@ ASSIGNMENT = Assignment(
     title="Bug lab: the request that never fits",
     task=(
         "The policy works for weeks, then nobody is served any more. Find a workload of at most "
-        "five requests that shows it, and mend the policy."
+        f"{MOST_REQUESTS} requests that shows it, and mend the policy."
     ),
     rules=(
         finds_the_fault(

@@ -14,10 +14,10 @@ from ...kv import KVCache
 from ...metrics import Result
 from ...plan import Plan, View
 from ...policies import VLLM
-from ...request import NS_PER_MS, Request
+from ...request import Request
 from ..assignment import Assignment, Case, Failure, Invariant, Performance, Run
 from .common import everyone_decodes, in_order_of, makespan_bound_ms, makespan_ms, moments
-from .labs import finds_the_fault
+from .labs import MOST_REQUESTS, by_hand, finds_the_fault
 
 CACHE = KVCache(blocks=32, block_size=16)
 BUDGET = 64
@@ -59,12 +59,6 @@ class ByTheChunk:
             plan.scheduled.append((r.id, tokens))
             left, free = left - tokens, free - need
         return plan
-
-
-def by_hand(*rows: tuple[int, int, int]) -> tuple[Request, ...]:
-    """Return a few requests: arrival in ms, prompt and output of each."""
-    numbered = enumerate(rows)
-    return tuple(Request(i, at * NS_PER_MS, prompt, out) for i, (at, prompt, out) in numbered)
 
 
 def busy(n: int, seed: int) -> tuple[Request, ...]:
@@ -146,7 +140,8 @@ ASSIGNMENT = Assignment(
     title="Bug lab: the prompt that is computed again and again",
     task=(
         "Under pressure the server is busy and gets nowhere: the same prompt is computed over and "
-        "over. Find a workload of at most five requests that shows it, and mend the policy."
+        f"over. Find a workload of at most {MOST_REQUESTS} requests that shows it, and mend the "
+        "policy."
     ),
     rules=(
         finds_the_fault(

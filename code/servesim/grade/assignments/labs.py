@@ -18,6 +18,12 @@ LIMITS = {"arrival_ms": (0, 60_000), "prompt_len": (1, 5_000), "output_len": (1,
 """What the numbers of a row may be, so that a run is short."""
 
 
+def by_hand(*rows: tuple[int, int, int]) -> tuple[Request, ...]:
+    """Return a few requests: arrival in ms, prompt and output of each."""
+    numbered = enumerate(rows)
+    return tuple(Request(i, at * NS_PER_MS, prompt, out) for i, (at, prompt, out) in numbered)
+
+
 def handed_in(text: str) -> tuple[Request, ...]:
     """Return the workload that a file gives to `WORKLOAD`.
 
@@ -47,8 +53,7 @@ def handed_in(text: str) -> tuple[Request, ...]:
                 )
     if [row[0] for row in rows] != sorted(row[0] for row in rows):
         raise InputError(f"{NAME}: sort the rows by their arrival")
-    numbered = enumerate(rows)
-    return tuple(Request(i, at * NS_PER_MS, prompt, out) for i, (at, prompt, out) in numbered)
+    return by_hand(*rows)
 
 
 def _too_large(case: Case) -> str:

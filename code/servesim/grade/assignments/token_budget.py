@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from statistics import fmean
 
 from ... import workload
 from ...cost import Affine, Cost, Work
 from ...engine import SupportsPlan
-from ...metrics import Result
 from ...policies import Chunked
 from ...request import NS_PER_MS, Request
 from ..assignment import Assignment, Case, Failure, Invariant, Performance, Run
-from .common import earlier, everyone_decodes, moments, requests_of
+from .common import (
+    earlier,
+    everyone_decodes,
+    mean_ttft_bound_ms,
+    mean_ttft_ms,
+    moments,
+    requests_of,
+)
 
 FAST = Affine(base_ms=8, prefill_us=25, decode_us=30, context_ns=50)
 MIDDLE = Affine(base_ms=18, prefill_us=90, decode_us=40, context_ns=100)
@@ -94,16 +99,6 @@ def _progress(run: Run) -> Failure | None:
     return None
 
 
-def _ttft(result: Result) -> float | None:
-    return result.ttft_ms.mean
-
-
-def _ttft_bound(case: Case) -> float:
-    """Return the mean TTFT if everyone were alone: its prompt in one step."""
-    alone = (Work(r.prompt_len, 0, 0, r.prompt_len**2, r.prompt_len) for r in case.requests)
-    return fmean(case.cost.price_ns(work) for work in alone) / NS_PER_MS
-
-
 def largest_budget(cost: Cost, target_ms: float, decodes: int = 10, context: int = 7000) -> int:
     """Return the most prompt tokens beside some decodes for which a step keeps the target."""
     budget = 16
@@ -161,8 +156,8 @@ ASSIGNMENT = Assignment(
             40,
             "The mean TTFT is near that of a fixed budget chosen by one who knows the prices.",
             "Is the budget as large as the target allows, on the fast GPU too?",
-            _ttft,
-            _ttft_bound,
+            mean_ttft_ms,
+            mean_ttft_bound_ms,
             cases=("fast", "middle", "slow"),
             full_at=3.0,
             none_at=9.0,

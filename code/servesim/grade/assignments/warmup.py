@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
 from ... import workload
-from ...cost import Work
 from ...engine import SupportsPlan
-from ...metrics import Result
 from ...policies import PrefillFirst
-from ...request import NS_PER_MS, Request
+from ...request import Request
 from ..assignment import Assignment, Case, Failure, Invariant, Performance, Run
-
-
-def _served(run: Run) -> Failure | None:
-    """Check that every request was served to its end."""
-    for r in run.result.records:
-        if r.status != "finished":
-            return run.fail(f"it is {r.status} at the end of the run", request=r.request.id)
-    return None
-
-
-def _slots(run: Run) -> Failure | None:
-    """Check that the batch is never larger than allowed."""
-    slots = run.case.options["slots"]
-    for step in run.steps:
-        if len(step.running) > slots:
-            detail = f"{len(step.running)} requests are in the batch, {slots} slots are allowed"
-            return run.fail(detail, step.index, step.running[slots])
-    return None
+from .common import at_most_slots, everyone_served, mean_ttft_bound_ms, mean_ttft_ms
 
 
 def _order(run: Run) -> Failure | None:
-    """Check that nobody starts before one that arrived earlier."""
+    """Check that nobody starts before one ahead in the queue, not even if both came together."""
     joined: list[int] = []
     place = {r.id: i for i, r in enumerate(run.case.requests)}
     for step in run.steps:
@@ -45,16 +24,6 @@ def _order(run: Run) -> Failure | None:
                 return run.fail(detail, step.index, rid)
             joined.append(rid)
     return None
-
-
-def _ttft(result: Result) -> float | None:
-    return result.ttft_ms.mean
-
-
-def _ttft_bound(case: Case) -> float:
-    """Return the mean TTFT if everyone were alone: its own prompt in one step."""
-    alone = (Work(r.prompt_len, 0, 0, r.prompt_len**2, r.prompt_len) for r in case.requests)
-    return fmean(case.cost.price_ns(work) for work in alone) / NS_PER_MS
 
 
 def _reference(case: Case) -> SupportsPlan:
@@ -78,14 +47,14 @@ ASSIGNMENT = Assignment(
             30,
             "Every request is served to its end.",
             "Give everyone in view.running what it is missing, in every step.",
-            _served,
+            everyone_served,
         ),
         Invariant(
             "slots",
             30,
             "At most `slots` requests are in the batch.",
             "Count view.running and those that you let in together.",
-            _slots,
+            at_most_slots,
         ),
         Invariant(
             "order",
@@ -99,8 +68,8 @@ ASSIGNMENT = Assignment(
             20,
             "The mean TTFT is at most half again as far from the bound as the reference's.",
             "Look for steps in which a slot is free and somebody waits.",
-            _ttft,
-            _ttft_bound,
+            mean_ttft_ms,
+            mean_ttft_bound_ms,
             full_at=1.5,
             none_at=2.5,
             cases=("busy",),
