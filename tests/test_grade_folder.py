@@ -420,6 +420,15 @@ def test_where_nothing_is_sealed_it_asks(handed_in, tmp_path, capsys, monkeypatc
     assert not (tmp_path / "g.csv").exists()
 
 
+def test_where_nothing_is_bounded_it_does_not_even_start(handed_in, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(isolation, "POSSIBLE", False)
+    where = str(handed_in({"ada.py": RIGHT}))
+    argv = ["grade", where, "--assignment", "warmup", "--out", str(tmp_path / "g.csv"), "--unsafe"]
+    assert cli.main(argv) == 2
+    assert "in WSL" in capsys.readouterr().err
+    assert not (tmp_path / "g.csv").exists()
+
+
 # --- hidden files
 
 

@@ -114,8 +114,13 @@ def way(unsafe: bool) -> isolation.Isolation:
     Raises
     ------
     InputError
-        If it can be sealed by nothing, and that was not accepted.
+        If it can be sealed by nothing, and that was not accepted; or not even be bounded.
     """
+    if not isolation.POSSIBLE:
+        raise InputError(
+            "Windows cannot bound the time and memory of a policy; grade under Linux: in WSL, or "
+            "in a container"
+        )
     best = isolation.best()
     if not best.sealed and not unsafe:
         raise InputError(

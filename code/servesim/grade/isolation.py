@@ -137,13 +137,16 @@ def _from_root(way: Isolation) -> Isolation:
     return Isolation(f"{way.name} as another user", True, lambda a: _as_nobody(way.command(a)))
 
 
+POSSIBLE = os.name == "posix"
+"""Whether a process can be bounded here at all."""
+
 NONE = Isolation("a process of its own", False, list)
 """Time, memory and output are bounded, and that is all."""
 
 
 def candidates() -> list[Isolation]:
     """Return the ways there might be on this machine, the best first."""
-    if os.name != "posix":
+    if not POSSIBLE:
         return []
     ways = [_bwrap(), _unshare(as_root=False)]
     if os.getuid() == 0:
