@@ -1,5 +1,6 @@
 """Sweeps: the same rows on every run, whoever computes them and whoever is killed meanwhile."""
 
+import ast
 import csv
 import json
 import os
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,7 @@ import servesim as ss
 from servesim import spec
 from servesim.cli import main
 from servesim.errors import InputError
-from servesim.sweep import COLUMNS, TRIES, Point, _run, grid, sweep
+from servesim.sweep import COLUMNS, SHOWING, TRIES, Point, _run, grid, simulator_sources, sweep
 
 SMALL = "poisson:n={8,12},prompt=50-90,output=3,rate=9"
 GRID = {
@@ -340,6 +342,27 @@ def test_a_file_of_something_else_is_refused(out, line):
     with pytest.raises(InputError, match="line 1: not a point of this grid"):
         sweep("naive", "toy:n=1", out=out)
     assert notes(out).read_text() == line + "\n"
+
+
+def test_rows_depend_on_the_simulator_and_not_on_how_it_is_shown():
+    """A figure redrawn makes no row out of date, and no module of a run can import one."""
+    home = Path(ss.__file__).parent
+    sources = {p.relative_to(home).as_posix(): p for p in simulator_sources()}
+    assert {"engine.py", "policies/vllm.py", "cost.py", "grade/judge.py"} <= sources.keys()
+    assert SHOWING.isdisjoint(name.partition("/")[0].removesuffix(".py") for name in sources)
+    assert all((home / name).is_dir() or (home / f"{name}.py").is_file() for name in SHOWING)
+    for name, path in sources.items():
+        if name.startswith("grade/") or name in ("__init__.py", "__main__.py"):
+            continue  # its pages are drawn; the package offers everything
+        imported = {
+            part
+            for node in ast.walk(ast.parse(path.read_bytes()))
+            if isinstance(node, ast.ImportFrom) and node.level == len(name.split("/"))
+            for part in (
+                [node.module.split(".")[0]] if node.module else [n.name for n in node.names]
+            )
+        }
+        assert imported & SHOWING <= {"output"}, name  # of it the sweep writes its files
 
 
 def test_what_a_changed_file_gave_is_run_again(out, file, threads):

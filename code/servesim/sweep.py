@@ -60,12 +60,19 @@ FIGURES = (
 SHOWING = {
     "book",
     "cli",
+    "drill",
     "evidence",
+    "exercises",
     "explore",
     "figs",
+    "lives",
     "output",
     "page",
     "plots",
+    "predict",
+    "stepper",
+    "steps",
+    "story",
     "studies",
     "svg",
 }
@@ -279,8 +286,14 @@ def fingerprint(point: Point) -> str:
 @functools.cache
 def simulator_digest() -> bytes:
     """Return a digest of the simulator's source, but for `SHOWING`."""
-    sources = (p for p in Path(__file__).parent.rglob("*.py") if p.stem not in SHOWING)
-    return b"".join(hashlib.sha256(p.read_bytes()).digest() for p in sorted(sources))
+    return b"".join(hashlib.sha256(p.read_bytes()).digest() for p in simulator_sources())
+
+
+def simulator_sources() -> list[Path]:
+    """Return the files of the simulator, but for the modules and packages of `SHOWING`."""
+    home = Path(__file__).parent
+    files = sorted(home.rglob("*.py"))
+    return [p for p in files if p.relative_to(home).with_suffix("").parts[0] not in SHOWING]
 
 
 # -- all of them --------------------------------------------------------------------------------
