@@ -7,6 +7,18 @@ import pytest
 from tools import golden
 
 CHAPTERS = sorted(filter(golden.is_notebook, (golden.ROOT / "chapters").rglob("*.md")))
+HEADER = """\
+---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+"""
 
 
 @pytest.mark.long
@@ -19,3 +31,11 @@ def test_a_chapter_run_twice_in_one_kernel_gives_the_same(chapter: Path) -> None
         for output in (*before.outputs, *after.outputs):
             output.pop("execution_count", None)
         assert after.outputs == before.outputs, before.source
+
+
+def test_golden_outputs_do_not_tell_how_much_was_sent_at_once(tmp_path: Path) -> None:
+    chapter = tmp_path / "chapter.md"
+    cells = 'print("first", flush=True)\nprint("second", flush=True)'
+    chapter.write_text(f"{HEADER}\n```{{code-cell}} ipython3\n{cells}\n```\n")
+    (cell,) = golden.run(chapter).cells
+    assert [output.text for output in cell.outputs] == ["first\nsecond\n"]

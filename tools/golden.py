@@ -105,7 +105,9 @@ def run(chapter: Path, times: int = 1) -> NotebookNode:
     notebook = jupytext.read(chapter, fmt=MYST)
     notebook.cells = [copy.deepcopy(cell) for _ in range(times) for cell in notebook.cells]
     where = {"metadata": {"path": str(chapter.parent)}}
-    nbclient.NotebookClient(notebook, timeout=60, resources=where).execute()
+    # How much a kernel sends of a text at once is chance.
+    client = nbclient.NotebookClient(notebook, timeout=60, resources=where, coalesce_streams=True)
+    client.execute()
     cells = []
     for number, cell in enumerate(code_cells(notebook)):
         ignored = "nbval-ignore-output" in cell.metadata.get("tags", [])
