@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from .checks import iterable
 from .errors import InputError, brief
 from .request import Request
 
@@ -38,6 +39,7 @@ class Arrivals:
     def __init__(
         self, requests: Iterable[Request], check: Callable[[Request], None] | None = None
     ) -> None:
+        iterable("requests", requests, "servesim.Request objects")
         if check is not None and isinstance(requests, Sequence):
             for r in requests:
                 _check_type(r)
@@ -88,4 +90,4 @@ class Arrivals:
 
 def _check_type(r: object) -> None:
     if not isinstance(r, Request):
-        raise InputError(f"a workload holds servesim.Request objects, not {brief(r)}")
+        raise InputError(f"requests must hold servesim.Request objects only, not {brief(r)}")

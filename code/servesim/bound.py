@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from .checks import at_least, instance, list_of
 from .errors import InputError
 from .request import Request
 
@@ -52,9 +53,11 @@ def makespan_ns(requests: Iterable[Request], prices: Prices, room: int | None = 
     InputError
         If there is no request.
     """
-    ordered = sorted(requests, key=lambda r: r.arrival_ns)
+    instance(Prices, prices=prices)
+    at_least(1, room=room)
+    ordered = sorted(list_of(Request, "requests", requests), key=lambda r: r.arrival_ns)
     if not ordered:
-        raise InputError("lower_bound needs at least one request")
+        raise InputError("requests are missing: a lower bound needs at least one request")
     # Recomputing r takes prompt_len + 1 prefill tokens or more. What a token of context costs
     # either way is counted apart, the rest is the smaller of a decode and a recomputation.
     context = 0 if prices.one_prompt else min(prices.context, prices.prefill)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from .checks import function
 from .errors import InputError, brief
 
 MIN_TOLERANCE = 0.001
@@ -69,6 +70,7 @@ def capacity(
     InputError
         If a number is out of range.
     """
+    function(meets=meets)
     tried, passed = 0, None
     for rate in grid(low, high, tolerance):
         tried += 1

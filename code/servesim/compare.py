@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .checks import instance, iterable, list_of, maybe
 from .engine import SupportsPlan, simulate
 from .errors import InputError
 from .metrics import SLO, Result
@@ -30,6 +31,10 @@ class Comparison:
 
     results: list[Result]
     slo: SLO | None = None
+
+    def __post_init__(self) -> None:
+        self.results = list_of(Result, "results", self.results)
+        maybe(instance, SLO, slo=self.slo)
 
     def rows(self) -> list[list[str]]:
         """Return header and one row per policy, as printed text."""
@@ -90,6 +95,8 @@ def compare(
     **options
         As for `servesim.simulate`: cost, kv, never_fits and so on.
     """
+    maybe(instance, SLO, slo=slo)
+    policies = list(iterable("policies", policies, "policies"))
     make = requests if callable(requests) else lambda: requests
     if isinstance(requests, Iterator):
         raise InputError(

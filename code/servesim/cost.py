@@ -13,6 +13,7 @@ from math import gcd
 from typing import Any, NamedTuple, Protocol
 
 from . import bound
+from .checks import flag, instance, list_of, maybe, whole_from
 from .errors import InputError, brief
 from .kv import KVCache
 from .request import Request
@@ -84,7 +85,7 @@ def whole(name: str, value: float, scale: int, unit: str = "ns") -> int:
         If it is no number, is negative or above `MAX_PRICE`, or is finer than one unit.
     """
     try:
-        exact = Fraction(str(value)) * scale
+        exact = Fraction(-1) if isinstance(value, str) else Fraction(str(value)) * scale
     except ValueError:
         exact = Fraction(-1)
     if not 0 <= exact <= MAX_PRICE:
@@ -141,6 +142,7 @@ class Affine:
     _ns: tuple[int, int, int, int, int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        flag(padding_priced_once=self.padding_priced_once)
         prices = (
             whole("base_ms", self.base_ms, 1_000_000),
             whole("decode_step_ms", self.decode_step_ms, 1_000_000),
@@ -217,6 +219,7 @@ class Gpu:
 
 def kv_bytes(layers: int, kv_heads: int, head_dim: int) -> int:
     """Return the KV bytes of one token in bf16: keys and values, 2 bytes a number."""
+    whole_from(1, layers=layers, kv_heads=kv_heads, head_dim=head_dim)
     return 2 * layers * kv_heads * head_dim * 2
 
 
@@ -263,10 +266,11 @@ class Roofline:
 
     def __post_init__(self) -> None:
         for kind, name, known in (("model", self.model, MODELS), ("gpu", self.gpu, GPUS)):
-            if name not in known:
-                raise InputError(f"roofline: unknown {kind} {name!r}; known are {', '.join(known)}")
-        if type(self.gpus) is not int or self.gpus < 1:
-            raise InputError(f"roofline: gpus must be a whole number, 1 or more, not {self.gpus!r}")
+            if not isinstance(name, str) or name not in known:
+                raise InputError(
+                    f"roofline: unknown {kind} {brief(name)}; known are {', '.join(known)}"
+                )
+        whole_from(1, gpus=self.gpus)
 
     def price_ns(self, work: Work) -> int:
         """Return what the step costs at least, rounded up to a whole nanosecond."""
@@ -307,7 +311,8 @@ class Roofline:
             If there is no request, or a subclass changes the price and not the bound.
         """
         _check_bound(self)
-        requests, model, gpu = list(requests), MODELS[self.model], GPUS[self.gpu]
+        requests = list_of(Request, "requests", requests)
+        model, gpu = MODELS[self.model], GPUS[self.gpu]
         token = Fraction(2 * model.parameters * 10**12, gpu.flops * self.gpus)
         byte = Fraction(10**12, gpu.bandwidth * self.gpus)
         weights, read = model.parameters * model.weight_bytes * byte, model.kv_bytes * byte
@@ -329,6 +334,7 @@ def _check_bound(prices: object) -> None:
 
 
 def _room(kv: KVCache | None) -> int | None:
+    maybe(instance, KVCache, kv=kv)
     return None if kv is None or kv.blocks is None else kv.usable * kv.block_size
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Literal, Protocol, TypeVar
 
-from . import audit
+from . import audit, checks
 from .arrivals import NOT_DUE, Arrivals
 from .batch import Batch
 from .cost import OPT_13B_A100, Cost, Work, shortcut
@@ -113,22 +113,32 @@ class Engine:
             ("on_stall", on_stall, ("error", "record")),
         ):
             if value not in known:
-                raise InputError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+                raise InputError(f"{name} must be one of {', '.join(known)}, not {brief(value)}")
         for name, limit, least in (
             ("max_model_len", 1 if max_model_len is None else max_model_len, 1),
             ("max_steps", 0 if max_steps is None else max_steps, 0),
             ("stall_steps", stall_steps, 1),
         ):
-            if type(limit) is not int or limit < least:
+            if type(limit) is not int or not least <= limit <= UNLIMITED:
                 raise InputError(
                     f"{name} must be a whole number, {least} or more, not {brief(limit)}"
                 )
+        checks.flag(
+            record_steps=record_steps,
+            skip=skip,
+            count_first_token=count_first_token,
+            stamp_inside_step=stamp_inside_step,
+            arrivals_by_step=arrivals_by_step,
+        )
+        checks.maybe(checks.instance, KVCache, kv=kv)
+        checks.maybe(checks.function, on_done=on_done)
+        if isinstance(cost, type) or not callable(getattr(cost, "price_ns", None)):
+            raise InputError(f"cost must be a price list of servesim.cost, not {brief(cost)}")
         if isinstance(policy, type):
             name = policy.__name__
             raise InputError(f"the class {name} is not a policy: give an object, {name}(...)")
         if not callable(_read(policy, "plan")):
-            name = type(policy).__name__
-            raise InputError(f"{name} is not a policy: it needs a method plan(self, view)")
+            raise InputError(f"{brief(policy)} is not a policy: it needs a method plan(self, view)")
         if stamp_inside_step and not hasattr(cost, "prefill_ns"):
             raise InputError("stamp_inside_step needs a price list with a price per prompt token")
         # A policy may keep notes in itself: each run gets a fresh copy.

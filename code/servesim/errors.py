@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from types import TracebackType
 
@@ -13,12 +14,19 @@ def brief(value: object, most: int = 100) -> str:
         text = repr(value)
     except Exception:  # whole numbers of thousands of digits, and whatever a student's class does
         text = f"a {type(value).__name__} that cannot be shown"
-    text = " ".join(text.split())
+    text = re.sub(" at 0x[0-9A-Fa-f]+", "", " ".join(text.split()))  # says nothing to anybody
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 class InputError(ValueError):
-    """Bad input: one sentence that names the thing and the mend."""
+    """Bad input: one sentence that names the thing and the mend.
+
+    A file's name that it quotes may hold line ends and worse: they are spelled as escapes.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
+        super().__init__(shown)
 
 
 class PlanError(RuntimeError):

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from .checks import at_least, flag, instance, list_of, whole_from
 from .errors import InputError
 from .request import Progress, write
 
@@ -65,16 +66,9 @@ class KVCache:
     contiguous: bool = False
 
     def __post_init__(self) -> None:
-        if self.blocks is not None and (type(self.blocks) is not int or self.blocks < 1):
-            raise InputError(
-                f"KVCache: blocks must be a whole number, 1 or more, or None for no limit, "
-                f"not {self.blocks!r}"
-            )
-        if type(self.block_size) is not int or self.block_size < 1:
-            raise InputError(
-                f"KVCache: block_size must be a whole number of tokens, 1 or more, "
-                f"not {self.block_size!r}"
-            )
+        whole_from(1, block_size=self.block_size)
+        at_least(1, blocks=self.blocks)
+        flag(null_block=self.null_block, contiguous=self.contiguous)
         if self.contiguous and (self.blocks is None or self.usable < 1):
             raise InputError("KVCache: a contiguous cache needs a number of blocks to cut up")
 
@@ -309,11 +303,14 @@ def block_map(steps: Iterable[StepRecord], kv: KVCache) -> list[Snapshot]:
     InputError
         If the cache has no limit.
     """
+    instance(KVCache, kv=kv)
     if kv.blocks is None:
         raise InputError("a block map needs a KV cache with a number of blocks")
+    from .trace import StepRecord  # which knows this module
+
     book = _BlockBook(kv)
     shots = []
-    for step in steps:
+    for step in list_of(StepRecord, "steps", steps):
         for rid in step.preempted:
             book.give_back(rid)
         for scheduled in step.scheduled:

@@ -9,13 +9,15 @@ import math
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from .errors import InputError
+from .checks import MOST, instance, iterable, maybe, whole_from
+from .errors import InputError, brief
 from .ledger import Ledger, Status
 from .ledger import Record as Record
 from .request import NS_PER_MS, NS_PER_S
@@ -40,24 +42,29 @@ class Distribution:
     """
 
     def __init__(self, counts: Iterable[tuple[float, int]], scale: int = 1) -> None:
+        whole_from(1, scale=scale)
         merged: Counter[float] = Counter()
-        for value, count in counts:
-            merged[value] += count
-        self._values: Sequence[float] = sorted(merged)
-        self._upto: Sequence[int] = list(accumulate(merged[v] for v in self._values))
+        with _numbers_only("counts"):
+            for value, count in iterable("counts", counts, "pairs: a value, and how often"):
+                merged[value] += count
+            self._values: Sequence[float] = sorted(merged)
+            self._upto: Sequence[int] = list(accumulate(merged[v] for v in self._values))
+            self._sum = _exact_sum([(v, merged[v]) for v in self._values])
+            _check_numbers(self._sum, self._values, merged.values())
         self._scale = scale
-        self._sum = _exact_sum([(v, merged[v]) for v in self._values])
 
     @classmethod
     def of(cls, values: Iterable[float], scale: int = 1) -> Distribution:
         """Build a distribution from single values."""
         self = cls((), scale)
-        ordered = sorted(values)
-        whole = all(type(v) is int for v in ordered)
-        # Columns of machine numbers where that loses nothing: a million values take 8 MB.
-        fits = whole and ordered and ordered[0] >= -(2**63) and ordered[-1] < 2**63
-        self._sum = sum(ordered) if whole else math.fsum(ordered)
-        self._values = array("q", map(int, ordered)) if fits else ordered
+        with _numbers_only("values"):
+            ordered = sorted(iterable("values", values, "numbers"))
+            whole = all(type(v) is int for v in ordered)
+            # Columns of machine numbers where that loses nothing: a million values take 8 MB.
+            fits = whole and ordered and ordered[0] >= -(2**63) and ordered[-1] < 2**63
+            self._sum = sum(ordered) if whole else math.fsum(ordered)
+            self._values = array("q", map(int, ordered)) if fits else ordered
+            _check_numbers(self._sum, self._values)
         self._upto = range(1, len(ordered) + 1)
         return self
 
@@ -96,8 +103,11 @@ class Distribution:
         InputError
             If `p` is out of range or the rule is not known.
         """
-        if not 0 <= p <= 100:
-            raise InputError(f"a percentile lies between 0 and 100, not {p!r}")
+        if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 100:
+            raise InputError(f"a percentile lies between 0 and 100, not {brief(p)}")
+        if rule not in PERCENTILE_RULES:
+            known = ", ".join(PERCENTILE_RULES)
+            raise InputError(f"unknown percentile rule {brief(rule)}; known are {known}")
         n = len(self)
         if not n:
             return None
@@ -108,9 +118,7 @@ class Distribution:
             return (below + (above - below) * (rank - low)) / self._scale
         if rule == "mlperf":
             return self._at(min(n - 1, int(p / 100 * n))) / self._scale
-        if rule == "toy":
-            return self._at((int(p / 100 * n) - 1) % n) / self._scale
-        raise InputError(f"unknown percentile rule {rule!r}; known are {PERCENTILE_RULES}")
+        return self._at((int(p / 100 * n) - 1) % n) / self._scale
 
     def _at(self, index: int) -> float:
         """Return what ``sorted(all values)[index]`` would be."""
@@ -120,6 +128,26 @@ class Distribution:
         """Return mean, p50, p90, p95, p99 and max."""
         levels = {f"p{p}": self.percentile(p) for p in (50, 90, 95, 99)}
         return {"mean": self.mean, **levels, "max": self.max}
+
+
+@contextmanager
+def _numbers_only(name: str) -> Iterator[None]:
+    """Say of an option that it holds what cannot be added up or put in order."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"{name} must hold numbers only (and in counts, how often each was seen)"
+        ) from None
+
+
+def _check_numbers(total: float, values: Sequence[float], counts: Collection[int] = ()) -> None:
+    """Refuse nan, which has no place in an order; numbers that no float can show; odd counts."""
+    if math.isnan(total) or any(type(n) is not int or n < 0 for n in counts):
+        raise ValueError
+    float(total), float(values[-1] if values else 0)
 
 
 def _exact_sum(counts: list[tuple[float, int]]) -> float:
@@ -147,9 +175,14 @@ class SLO:
 
     def __post_init__(self) -> None:
         for name, value in (("ttft_ms", self.ttft_ms), ("tpot_ms", self.tpot_ms)):
+            if value is None:
+                continue
             number = isinstance(value, int | float) and type(value) is not bool
-            if value is not None and not (number and math.isfinite(value) and value > 0):
-                raise InputError(f"SLO: {name} must be a positive number of ms, not {value!r}")
+            if not (number and 0 < value <= MOST):
+                raise InputError(
+                    f"SLO: {name} must be a positive number of ms up to {MOST:.0e}, "
+                    f"not {brief(value)}"
+                )
 
     def kept_by(self, record: Record) -> bool:
         """Tell whether a request was finished and kept every limit."""
@@ -334,6 +367,7 @@ class Result:
         return self.per_second(self._kept(slo))
 
     def _kept(self, slo: SLO) -> int:
+        instance(SLO, slo=slo)
         rows = zip(
             self.records.e2e_ns(), self.records.ttft_ns(), self.records.tpot_ns(), strict=True
         )
@@ -345,6 +379,7 @@ class Result:
         Requests that were turned away count as later than any limit. (The percentiles
         themselves are over those that were served.)
         """
+        instance(SLO, slo=slo)
         late = [math.inf] * self.count("rejected")
         pairs = ((self.records.ttft_ns(), slo.ttft_ms), (self.records.tpot_ns(), slo.tpot_ms))
         for measured, limit in pairs:
@@ -378,6 +413,7 @@ class Result:
         InputError
             If the cache has no limit, or no time has passed.
         """
+        maybe(instance, Result, since=since)
         start = self.start_ns if since is None else since.end_ns
         if self.kv.blocks is None or self.end_ns <= start:
             raise InputError("kv_split needs a KV cache with a limit, and some time to average")
@@ -401,6 +437,7 @@ class Result:
         slo : SLO, optional
             Without it, goodput and attainment are None.
         """
+        maybe(instance, SLO, slo=slo)
         return {
             "policy": self.policy,
             "told_output_length": self.told_output_length,
@@ -430,6 +467,9 @@ class Result:
         }
 
 
+MOST_AMOUNT = 1e300
+
+
 def jain_index(amounts: Iterable[float]) -> float:
     """Return how equal amounts are: 1 if all are the same, 1/n if one of n has everything.
 
@@ -446,9 +486,12 @@ def jain_index(amounts: Iterable[float]) -> float:
     InputError
         If there are none, or one is negative or not a number.
     """
-    values = list(amounts)
-    if not values or not all(0 <= v < math.inf for v in values):
-        raise InputError(f"jain_index: give one or more amounts, each 0 or more, not {values}")
+    values = list(iterable("amounts", amounts, "numbers"))
+    if not values or not all(isinstance(v, int | float) and 0 <= v <= MOST_AMOUNT for v in values):
+        raise InputError(
+            f"jain_index: give one or more amounts, each from 0 to {MOST_AMOUNT:g}, "
+            f"not {brief(values)}"
+        )
     most = max(values)
     if not most:
         return 1.0

@@ -30,13 +30,10 @@ def ns_from_s(seconds: float, what: str = "a time") -> int:
     InputError
         If `seconds` is not a number, is negative, or beyond `MAX_SECONDS`.
     """
-    try:
-        bad = not 0 <= seconds <= MAX_SECONDS
-    except TypeError:
-        bad = True
-    if bad:
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 <= seconds <= MAX_SECONDS:
         raise InputError(
-            f"{what} must be a number of seconds from 0 to {MAX_SECONDS}, not {seconds!r}"
+            f"{what} must be a number of seconds from 0 to {MAX_SECONDS}, not {brief(seconds)}"
         )
     return round(seconds * NS_PER_S)
 
@@ -95,7 +92,7 @@ class Request:
                 f"not {brief(self.priority)}"
             )
         if type(self.tenant) is not str:
-            raise InputError(f"request {self.id}: tenant must be text, not {self.tenant!r}")
+            raise InputError(f"request {self.id}: tenant must be text, not {brief(self.tenant)}")
 
     @property
     def arrival_s(self) -> float:

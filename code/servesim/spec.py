@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from . import cost, workload
+from . import checks, cost, workload
 from .engine import SupportsPlan
 from .errors import InputError, PolicyError, without_frames_above
 from .metrics import SLO, SLO_PRESETS
@@ -34,6 +34,7 @@ def split(text: str) -> tuple[str, dict[str, Any]]:
     InputError
         If an option is not of the form ``key=value``, or is given twice.
     """
+    checks.text(text=text)
     name, _, rest = text.partition(":")
     options: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
@@ -55,6 +56,7 @@ def expand(text: str) -> list[str]:
     InputError
         If a brace is left over.
     """
+    checks.text(text=text)
     parts = re.split(r"\{([^{}]*)\}", text)  # every second one stood in braces
     if any("{" in part or "}" in part for part in parts):
         raise InputError(f"{text!r}: braces hold choices, as in rate={{1,2,4}}, and nothing else")
@@ -121,6 +123,7 @@ def choose(kind: str, name: str, known: Mapping[str, T]) -> T:
 
 def policy(text: str) -> SupportsPlan:
     """Build a policy from ``NAME[:options]`` or ``FILE.py:Class[:options]``."""
+    checks.text(policy=text)
     if ".py:" in text:
         file, _, rest = text.partition(".py:")
         name, options = split(rest)
@@ -181,6 +184,7 @@ STREAM_FROM = 100_000
 
 def requests(text: str) -> list[Request] | workload.Stream:
     """Build a workload from ``NAME[:options]`` or a file's name."""
+    checks.text(workload=text)
     if text.removesuffix(".gz").endswith((".csv", ".jsonl")):
         return workload.load(text)
     name, options = split(text)
@@ -194,6 +198,7 @@ def requests(text: str) -> list[Request] | workload.Stream:
 
 def prices(text: str) -> cost.Cost:
     """Build a price list from a preset's name, ``affine:...`` or ``roofline:...``."""
+    checks.text(cost=text)
     name, options = split(text)
     models: dict[str, Callable[..., cost.Cost]] = {
         "affine": cost.Affine,
@@ -209,6 +214,7 @@ def prices(text: str) -> cost.Cost:
 
 def slo(text: str) -> SLO:
     """Build an SLO from a preset's name or ``ttft_ms=..,tpot_ms=..``."""
+    checks.text(slo=text)
     if "=" in text:
         return build(SLO, split(f"slo:{text}")[1], "slo")
     return choose("SLO preset", text, SLO_PRESETS)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from .checks import instance, list_of
 from .cost import Work
 from .errors import InputError
-
-if TYPE_CHECKING:
-    from .metrics import Result
+from .metrics import Result
 
 
 class Scheduled(NamedTuple):
@@ -89,8 +88,7 @@ class StepRecord:
 
 def json_lines(steps: Iterable[StepRecord]) -> Iterator[str]:
     """Yield one line of JSON per step."""
-    for step in steps:
-        yield json.dumps(step.to_json())
+    return (json.dumps(step.to_json()) for step in list_of(StepRecord, "steps", steps))
 
 
 class Segment(NamedTuple):
@@ -120,6 +118,7 @@ def segments(result: Result) -> list[Segment]:
     InputError
         If there was a preemption and there are no step records.
     """
+    instance(Result, result=result)
     if not result.step_records:
         return _plain_lives(result)
     out: list[Segment] = []
@@ -185,6 +184,7 @@ def chrome_trace(result: Result) -> dict[str, Any]:
     One track shows the engine's steps, one track per request shows its life, and counters show
     queue, batch and free blocks. Times are in microseconds, as the format asks.
     """
+    instance(Result, result=result)
     events: list[dict[str, Any]] = [
         _name("process_name", ENGINE_TRACK, 0, "engine"),
         _name("process_name", REQUEST_TRACK, 0, "requests"),

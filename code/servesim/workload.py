@@ -25,6 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
+from .checks import MOST, file_name, list_of, one_of
 from .errors import InputError, brief
 from .request import MAX_SECONDS, NS_PER_S, Request, ns_from_s
 
@@ -99,11 +100,14 @@ def sampler(lengths: Lengths, side: str) -> Callable[[random.Random], int]:
     InputError
         If `lengths` is none of the forms above, or holds no positive whole numbers.
     """
+    one_of(("prompt", "output"), side=side)
     if isinstance(lengths, str):
         if lengths in LENGTH_TABLES:
             table = LENGTH_TABLES[lengths][side]
             return lambda rng: _at_percent(table, 100 * rng.random())
         lengths = _parse_lengths(lengths, side)
+    if isinstance(lengths, bytes):
+        raise _bad_lengths(lengths, side)
     if isinstance(lengths, int):
         (fixed,) = _whole([lengths], lengths, side)
         return lambda rng: fixed
@@ -113,7 +117,7 @@ def sampler(lengths: Lengths, side: str) -> Callable[[random.Random], int]:
         raise _bad_lengths(lengths, side) from None
     if isinstance(lengths, tuple):
         if len(values) != 2 or values[0] > values[1]:
-            raise InputError(f"{side} lengths {lengths!r}: a range is (smallest, largest)")
+            raise InputError(f"{side} lengths {brief(lengths)}: a range is (smallest, largest)")
         low, high = values
         return lambda rng: rng.randint(low, high)
     return lambda rng: rng.choice(values)
@@ -141,8 +145,8 @@ def _whole(values: Iterable[object], given: object, side: str) -> list[int]:
 def _bad_lengths(given: object, side: str) -> InputError:
     tables = ", ".join(LENGTH_TABLES)
     return InputError(
-        f"{side} length {given!r} is not usable: give positive whole numbers as 512, 50-300 or "
-        f"128|256|512, or the name of a table ({tables})"
+        f"{side} length {brief(given)} is not usable: give positive whole numbers as 512, 50-300 "
+        f"or 128|256|512, or the name of a table ({tables})"
     )
 
 
@@ -219,8 +223,9 @@ def gamma(
 def _gamma(
     n: int, rate: float, cv: float, prompt: Lengths, output: Lengths, seed: int
 ) -> Iterator[Request]:
-    if not MIN_CV <= _positive("cv", cv) <= MAX_CV:
-        raise InputError(f"cv must be a number from {MIN_CV} to {MAX_CV}, not {cv!r}")
+    number = isinstance(cv, int | float) and not isinstance(cv, bool)
+    if not number or not MIN_CV <= cv <= MAX_CV:
+        raise InputError(f"cv must be a number from {MIN_CV} to {MAX_CV}, not {brief(cv)}")
     shape = 1 / cv**2
     scale = 1 / (_positive("rate", rate) * shape)
     return _generate(n, lambda rng: rng.gammavariate(shape, scale), prompt, output, seed)
@@ -292,14 +297,21 @@ def merge(
     InputError
         If a priority is given for a tenant who is not there.
     """
-    priorities = priorities or {}
+    if not isinstance(workloads, Mapping) or not all(isinstance(t, str) for t in workloads):
+        raise InputError(
+            f"merge: workloads must be a dict of requests by tenant, not {brief(workloads)}"
+        )
+    priorities = {} if priorities is None else priorities
+    if not isinstance(priorities, Mapping):
+        raise InputError(f"merge: priorities must be a dict by tenant, not {brief(priorities)}")
     for tenant in priorities:
         if tenant not in workloads:
-            raise InputError(f"merge: there is no tenant {tenant!r}, only {', '.join(workloads)}")
+            known = ", ".join(workloads)
+            raise InputError(f"merge: priorities: there is no tenant {brief(tenant)}, only {known}")
     together = [
         replace(r, tenant=tenant, priority=priorities.get(tenant, r.priority))
         for tenant, requests in workloads.items()
-        for r in requests
+        for r in list_of(Request, f"merge: workloads[{tenant!r}]", requests)
     ]
     together.sort(key=lambda r: r.arrival_ns)
     return [replace(r, id=i) for i, r in enumerate(together)]
@@ -329,8 +341,8 @@ class Stream:
             "toy": (toy, _toy),
             "slots": (slots, _slots),
         }
-        if name not in makers:
-            raise InputError(f"unknown workload {name!r}; known are {', '.join(makers)}")
+        if not isinstance(name, str) or name not in makers:
+            raise InputError(f"unknown workload {brief(name)}; known are {', '.join(makers)}")
         listed, streamed = makers[name]
         known = {k: p.default for k, p in signature(listed).parameters.items()}
         for key in options:
@@ -356,21 +368,22 @@ SLOTS_OUTPUTS = (16, 24, 32, 48, 64, 96, 128, 256, 512)
 def _count(n: int) -> int:
     if type(n) is not int or not 1 <= n <= MAX_REQUESTS:
         raise InputError(
-            f"the number of requests must be a whole number from 1 to {MAX_REQUESTS}, not {n!r}"
+            f"the number of requests must be a whole number from 1 to {MAX_REQUESTS}, "
+            f"not {brief(n)}"
         )
     return n
 
 
 def _seed(seed: int) -> int:
-    if type(seed) is not int:
-        raise InputError(f"seed must be a whole number, not {seed!r}")
+    if type(seed) is not int or not -(2**63) <= seed < 2**63:
+        raise InputError(f"seed must be a whole number of at most 64 bits, not {brief(seed)}")
     return seed
 
 
 def _positive(name: str, value: float) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (good and math.isfinite(value) and value > 0):
-        raise InputError(f"{name} must be a positive number, not {value!r}")
+    if not (good and 0 < value <= MOST):
+        raise InputError(f"{name} must be a positive number up to {MOST:.0e}, not {brief(value)}")
     return float(value)
 
 
@@ -385,6 +398,7 @@ def load(path: str | Path) -> list[Request]:
     InputError
         Naming the file, and the line if one is to blame.
     """
+    file_name(path=path)
     path = Path(path)
     name = path.name.removesuffix(".gz")
     if name.endswith(".csv"):
@@ -537,6 +551,7 @@ def _azure_ns(text: str) -> int:
 
 def burstiness(requests: Sequence[Request]) -> float:
     """Return the coefficient of variation of the gaps between arrivals (1 for Poisson)."""
+    requests = list_of(Request, "requests", requests)
     gaps = [b.arrival_ns - a.arrival_ns for a, b in pairwise(requests)]
     if not gaps or not (mean := sum(gaps) / len(gaps)):
         return 0.0

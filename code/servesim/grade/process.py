@@ -33,7 +33,7 @@ from .source import ALLOWED, Refused
 MIB = 2**20
 
 MODULES = (
-    *("errors", "request", "runs", "kv", "batch", "plan", "ledger", "job", "audit"),
+    *("errors", "checks", "request", "runs", "kv", "batch", "plan", "ledger", "job", "audit"),
     *("grade.load", "grade.child"),
 )
 """Modules that the child is given, in an order in which each finds those before it."""

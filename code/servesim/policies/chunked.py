@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import chain
 
+from ..checks import at_least
 from ..kv import UNLIMITED
 from ..plan import Plan, View, everything
-from .base import Policy, at_least
+from .base import Policy
 from .continuous import admissible
 
 

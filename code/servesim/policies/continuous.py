@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..checks import at_least, flag
 from ..kv import so_many
 from ..plan import Plan, View, everything
 from ..request import Progress
-from .base import Policy, at_least
+from .base import Policy
 
 
 class Continuous(Policy):
@@ -36,6 +37,7 @@ class Continuous(Policy):
         wait_for_arrivals: bool = False,
     ) -> None:
         at_least(1, max_running=max_running)
+        flag(prefill_alone=prefill_alone, wait_for_arrivals=wait_for_arrivals)
         self.max_running = max_running
         self.prefill_alone = prefill_alone
         self.wait_for_arrivals = wait_for_arrivals

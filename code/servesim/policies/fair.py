@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from ..plan import Plan, View
 from ..request import Progress
-from .base import number_from
 from .vllm import VLLM
 
 
@@ -33,7 +32,6 @@ class Fair(VLLM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number_from(0, output_weight=self.output_weight)
         self.served: defaultdict[str, float] = defaultdict(float)
         self._last: tuple[int, set[str], list[str]] = 0, set(), []
 

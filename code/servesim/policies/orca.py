@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..checks import one_of, whole_from
 from ..errors import InputError
 from ..kv import power_of_two
-from .base import one_of, whole_from
 from .continuous import Continuous
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ..checks import whole_from
 from ..kv import so_many
 from ..plan import Plan, View, everything
 from ..request import Progress
-from .base import Policy, at_least
+from .base import Policy
 from .draft import Draft
 
 
@@ -26,7 +27,7 @@ class PrefillFirst(Policy):
     """
 
     def __init__(self, token_budget: int = 16384, max_running: int = 512) -> None:
-        at_least(1, token_budget=token_budget, max_running=max_running)
+        whole_from(1, token_budget=token_budget, max_running=max_running)
         self.token_budget, self.max_running = token_budget, max_running
 
     def plan(self, view: View) -> Plan:

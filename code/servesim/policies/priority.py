@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..request import NS_PER_S, Progress
-from .base import number_from
 from .vllm import VLLM
 
 
@@ -30,10 +29,6 @@ class Priority(VLLM):
 
     policy: str = "priority"
     patience_s: float = 10.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        number_from(0, patience_s=self.patience_s)
 
     def in_order(self, waiting: Iterable[Progress]) -> Iterable[Progress]:
         """Return the queue in the order of arrival, with the less urgent moved back."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ..plan import Plan, View
 from ..request import NS_PER_S, Progress
-from .base import number_from
 from .vllm import VLLM
 
 
@@ -26,10 +25,6 @@ class Shedding(VLLM):
     """
 
     patience_s: float = 10.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        number_from(0, patience_s=self.patience_s)
 
     def plan(self, view: View) -> Plan:
         """Turn away who is late, and go on with the others as vLLM does."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..request import Progress
-from .base import number_from, whole_from
 from .vllm import VLLM
 
 
@@ -31,11 +30,6 @@ class ShortestFirst(VLLM):
     knows_output_length = True
     error: float = 0.0
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        number_from(0, error=self.error)
-        whole_from(0, seed=self.seed)
 
     def predict(self, prompt_len: int, output_len: int) -> int:
         """Return the length, off by a random factor."""

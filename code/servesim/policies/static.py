@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ..checks import whole_from
 from ..plan import Plan, View, everything
 from ..request import Progress
-from .base import Policy, whole_from
+from .base import Policy
 
 
 class Static(Policy):

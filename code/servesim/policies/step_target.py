@@ -6,10 +6,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from ..cost import OPT_13B_A100, Cost, Work
-from ..errors import InputError
+from ..errors import InputError, brief
 from ..plan import Plan, View
 from ..request import NS_PER_MS
-from .base import number_from
 from .vllm import VLLM
 
 
@@ -34,9 +33,10 @@ class StepTarget(VLLM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number_from(0, target_ms=self.target_ms)
-        if not hasattr(self.prices, "price_ns"):
-            raise InputError(f"prices must be a price list of servesim.cost, not {self.prices!r}")
+        if not callable(getattr(self.prices, "price_ns", None)):
+            raise InputError(
+                f"prices must be a price list of servesim.cost, not {brief(self.prices)}"
+            )
         self._most = self.max_num_batched_tokens
 
     def plan(self, view: View) -> Plan:

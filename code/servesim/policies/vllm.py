@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..checks import by_annotation, one_of, share, whole_from
 from ..kv import blocks_for, so_many
 from ..plan import Plan, View
 from ..request import Progress
-from .base import Policy, one_of, share, whole_from
+from .base import Policy
 from .draft import Draft
 
 
@@ -68,10 +69,10 @@ class VLLM(Policy):
 
     def __post_init__(self) -> None:
         whole_from(1, **{k: v for k, v in vars(self).items() if k.startswith("max_num")})
-        whole_from(0, long_prefill_token_threshold=self.long_prefill_token_threshold)
         one_of(("fcfs", "priority"), policy=self.policy)
         one_of(tuple(RELEASES), release=self.release)
         share(watermark=self.watermark)
+        by_annotation(self)
 
     def plan(self, view: View) -> Plan:
         """Serve those who run; admit newcomers only if nobody had to be preempted."""
