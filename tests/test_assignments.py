@@ -14,6 +14,7 @@ from servesim.grade.checking import check, counterexample, first_answer
 from servesim.grade.hidden import hidden_cases
 from servesim.grade.judge import Judge, Maker, Score
 from servesim.grade.load import load
+from servesim.grade.pages import rules
 from servesim.grade.shrink import shrink
 from tests.grading import INSTRUCTOR, ROOT
 
@@ -259,6 +260,17 @@ def test_serving_one_at_a_time_earns_little(name):
     _, score, _ = scored(serves_one_at_a_time(name), name)
     files = sum(rule.points for rule in find(name).rules if isinstance(rule, FileRule))
     assert score.points - files <= 40
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_shows_code_in_its_rules_as_code(name):
+    """A terminal, which has no other face, keeps the backticks."""
+    table = rules(name)
+    assert "`" not in table._repr_html_()
+    assert table._repr_html_().count("<code>") == repr(table).count("`") / 2
+    if name == "aging":
+        assert "At most <code>slots</code> requests" in table._repr_html_()
+        assert "All points up to 1.5 times" in repr(table)
 
 
 def test_of_two_values_the_last_counts():

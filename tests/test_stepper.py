@@ -129,9 +129,7 @@ def test_built_in_policies_say_why_somebody_waits(name: str) -> None:
     waited = [step for step in result.step_records if step.waiting]
     assert waited
     for step in waited:
-        # While a group or a prompt is taken in, nobody asks who is behind it.
-        if name not in ("naive", "static") or not step.work.prefill_tokens:
-            assert {*step.waiting} & {*step.reasons}, step
+        assert {*step.waiting} & {*step.reasons}, step
         named = {rid: why for rid, why in step.reasons.items() if rid not in step.rejected}
         assert all(why.startswith(f"r{rid} ") for rid, why in named.items())
 
@@ -162,7 +160,7 @@ def test_the_example_of_a_request_that_lacks_blocks() -> None:
     assert told(TWO, "vllm", kv=SIX, step=5).endswith(
         "r0 decodes, done. r1 is thrown out: those who decode need 2 blocks more, 0 free."
     )
-    assert "r1 joins, recomputes all 13, done." in told(TWO, "vllm", kv=SIX, step=6)
+    assert "r1 joins, recomputes all 13 tokens, done." in told(TWO, "vllm", kv=SIX, step=6)
 
 
 def test_a_pause_is_told_with_its_reason() -> None:
@@ -174,9 +172,11 @@ def test_a_pause_is_told_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("budget", "step", "words"),
     [
-        (512, 0, "r0 joins, prefills 512 of 600."),
-        (512, 1, "r0 prefills the last 88. r1 joins, prefills all 300."),
-        (300, 1, "r0 prefills the last 300. r1 waits: the step's 300 tokens are used."),
+        (512, 0, "r0 joins, prefills 512 of 600 tokens."),
+        (512, 1, "r0 prefills the last 88 tokens. r1 joins, prefills all 300 tokens."),
+        (200, 1, "r0 prefills 200 of 400 tokens left. r1 waits"),
+        (599, 1, "r0 prefills the last token. r1 joins"),
+        (300, 1, "r0 prefills the last 300 tokens. r1 waits: the step's 300 tokens are used."),
     ],
 )
 def test_chunks_are_told(budget: int, step: int, words: str) -> None:

@@ -12,6 +12,7 @@ from .engine import SupportsPlan, simulate
 from .errors import InputError
 from .metrics import SLO, Result
 from .request import Request
+from .svg import prose
 from .workload import Stream
 
 COLUMNS: tuple[tuple[str, str], ...] = (
@@ -123,13 +124,13 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def html_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of text, the first one a header, as an HTML table."""
+    """Return rows of text, the first one a header, as an HTML table; `code` as code."""
     header, *body = rows
     # An empty corner is no header: a screen reader would announce it as one without a name.
     head = "".join(
-        f'<th scope="col">{html.escape(cell)}</th>' if cell else "<td></td>" for cell in header
+        f'<th scope="col">{prose(cell)}</th>' if cell else "<td></td>" for cell in header
     )
-    lines = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in body)
+    lines = ("".join(f"<td>{prose(cell)}</td>" for cell in row) for row in body)
     return (
         f"<table><thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody></table>"

@@ -122,7 +122,7 @@ def _cut_behind_student(error: BaseException) -> None:
 
 
 def students_place(error: BaseException) -> str:
-    """Return `` at FILE, line N``: the innermost line that is neither ours nor a library's."""
+    """Return " at FILE, line N": the innermost line that is neither ours nor a library's."""
     frames = _frames(error)
     theirs = [tb for tb in frames if not _ours(tb) and not _file(tb).startswith(_LIBRARY)]
     theirs = [tb for tb in theirs if "site-packages" not in _file(tb)]

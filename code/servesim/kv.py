@@ -28,9 +28,9 @@ def blocks_for(tokens: int, block_size: int) -> int:
     return -(-tokens // block_size)
 
 
-def so_many(blocks: int) -> str:
+def so_many(count: int, unit: str = "block") -> str:
     """Return ``1 block`` or ``2 blocks``, for reasons."""
-    return "1 block" if blocks == 1 else f"{blocks} blocks"
+    return f"{count} {unit}{'s' * (count != 1)}"
 
 
 def power_of_two(blocks: int) -> int:

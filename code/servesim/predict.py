@@ -7,12 +7,11 @@ there is the list, and below it what belongs to each choice.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from string import ascii_lowercase
 
 from .errors import InputError
-from .svg import element, esc
+from .svg import element, prose
 
 __all__ = ["Prediction", "predict"]
 
@@ -61,14 +60,14 @@ class Prediction:
 
     def to_html(self) -> str:
         """Return the question, and a closed disclosure for each choice."""
-        parts = [element("p", element("strong", _html(self.question)), class_="predict-question")]
+        parts = [element("p", element("strong", prose(self.question)), class_="predict-question")]
         for letter, text, said in self._rows():
             verdict, _, why = said.partition(" ")
             parts.append(
                 element(
                     "details",
-                    element("summary", f"({letter}) {_html(text)}"),
-                    element("p", f"{element('strong', verdict)} {_html(why)}"),
+                    element("summary", f"({letter}) {prose(text)}"),
+                    element("p", f"{element('strong', verdict)} {prose(why)}"),
                     class_="predict-choice",
                 )
             )
@@ -96,10 +95,6 @@ class Prediction:
             "text/markdown": self.to_markdown(),
             "text/plain": repr(self),
         }
-
-
-def _html(text: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", esc(text))
 
 
 def _plain(text: str) -> str:

@@ -236,10 +236,15 @@ class Story:
         computed, produced = self.progress(rid, i)
         missing = self.prompts[rid] + produced - computed
         verb = "recomputes" if produced else "prefills"
-        whole, part = given.tokens == missing, f"{given.tokens} of {missing}"
-        if i and rid in self.steps[i - 1].running:
-            return f"{verb} {f'the last {missing}' if whole else part}{done}"
-        return f"joins, {verb} {f'all {missing}' if whole else part}{done}"
+        goes_on = bool(i) and rid in self.steps[i - 1].running
+        if given.tokens < missing:
+            much = f"{given.tokens} of {so_many(missing, 'token')}"
+            much += " left" * goes_on
+        elif missing == 1:
+            much = f"{'the last' if goes_on else 'its only'} token"
+        else:
+            much = f"{'the last' if goes_on else 'all'} {missing} tokens"
+        return f"{'' if goes_on else 'joins, '}{verb} {much}{done}"
 
     def _in_queue(self, rid: int, i: int) -> str:
         step = self.steps[i]

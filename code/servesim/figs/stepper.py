@@ -25,12 +25,12 @@ from ..svg.canvas import Canvas, text_width, tooltip
 from ..svg.look import KINDS, Style, paint, style
 from ..svg.panel import Frame, Panel
 
-WIDTH = 520  # so that text is not too small on a phone
+WIDTH = 460  # so that text is not too small on a phone
 _ROW = 25.0
 _MOST_ROWS = {"queue": 5, "batch": 8}
 _MARK = 16.0  # the sign of a request
-_BAR = 96.0
-_DOT, _MOST_DOTS = 9.0, 8
+_BAR = 70.0
+_DOT, _MOST_DOTS = 9.0, 6
 
 
 def stepper(runs: str, run: str, step: int = 0) -> svg.Figure:

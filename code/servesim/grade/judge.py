@@ -95,7 +95,7 @@ class StudentError(Exception):
     said : str
         Its type and text.
     place : str
-        `` at FILE, line N``.
+        " at FILE, line N".
     trace : str
         The student's traceback.
     request : int or None

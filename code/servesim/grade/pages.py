@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from ..book import Table, glue, table
-from .assignment import Assignment
+from .assignment import Assignment, Performance
 from .assignments import find
 from .report import number
 
 
 def rules(name: str) -> Table:
     """Return the rules of an assignment with their points."""
-    return table(
-        [
-            {"rule": rule.name, "points": number(rule.points), "what must hold": rule.demand}
-            for rule in find(name).rules
-        ]
-    )
+    rows: list[dict[str, object]] = []
+    for rule in find(name).rules:
+        demand = rule.demand
+        if isinstance(rule, Performance):
+            demand += (
+                f" All points up to {rule.full_at:g} times the reference's distance from the "
+                f"bound, none from {rule.none_at:g} times on."
+            )
+        row = {"rule": rule.name, "points": number(rule.points)}
+        rows.append(row | {"what must hold": demand})
+    return table(rows)
 
 
 def facts(*names: str) -> Table:

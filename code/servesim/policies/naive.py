@@ -18,7 +18,10 @@ class Naive(Policy):
     def plan(self, view: View) -> Plan:
         """Go on with the one that runs, or take the next from the queue."""
         if view.running:
-            alone = view.running[0].id
-            reasons = {r.id: f"r{r.id} waits: r{alone} is served alone" for r in view.waiting[:1]}
-            return Plan(decode_all=True, repeatable=True, reasons=reasons)
-        return Plan(everything(view.waiting[:1]))
+            alone, behind = view.running[0], view.waiting[:1]
+            plan = Plan(decode_all=True, repeatable=True)
+        else:
+            alone, *behind = view.waiting[:2]
+            plan = Plan(everything([alone]))
+        plan.reasons = {r.id: f"r{r.id} waits: r{alone.id} is served alone" for r in behind}
+        return plan

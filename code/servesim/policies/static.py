@@ -44,7 +44,10 @@ class Static(Policy):
             head = view.waiting[0].id
             return Plan(reasons={head: f"r{head} waits: its blocks do not fit the KV cache"})
         self._size = len(group)
-        return Plan(everything(group), padded_prompt=max(r.prompt_len for r in group))
+        behind = view.waiting[len(group) : len(group) + 1]
+        reasons = {r.id: f"r{r.id} waits: a group of {len(group)} starts" for r in behind}
+        padded = max(r.prompt_len for r in group)
+        return Plan(everything(group), padded_prompt=padded, reasons=reasons)
 
     def next_group(self, view: View) -> list[Progress]:
         """Return the head of the queue, as far as batch size and KV cache allow."""

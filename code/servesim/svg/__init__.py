@@ -11,7 +11,7 @@ input gives the same bytes on every machine, so a page can be compared with a te
 
 from .axes import Axis, ScaleKind
 from .blocks import BlockMap, BudgetBar, Part
-from .canvas import Canvas, element, esc, text_width
+from .canvas import Canvas, element, esc, prose, text_width
 from .chart import Chart
 from .look import (
     HATCHES,
@@ -68,6 +68,7 @@ __all__ = [
     "log_ticks",
     "num",
     "paint",
+    "prose",
     "style",
     "text_width",
     "tick_labels",

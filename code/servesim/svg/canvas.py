@@ -16,6 +16,11 @@ def esc(text: str) -> str:
     return html.escape(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "", text), quote=True)
 
 
+def prose(text: str) -> str:
+    """Escape a sentence for markup; what stands between backticks is shown as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", esc(text))
+
+
 def element(tag: str, *children: str, **attributes: str | float | None) -> str:
     """Return one element; `children` are markup already, attributes are escaped here.
 
