@@ -18,7 +18,7 @@ def rules(name: str) -> Table:
                 f" All points up to {rule.full_at:g} times the reference's distance from the "
                 f"bound, none from {rule.none_at:g} times on."
             )
-        row = {"rule": rule.name, "points": number(rule.points)}
+        row: dict[str, object] = {"rule": rule.name, "points": number(rule.points)}
         rows.append(row | {"what must hold": demand})
     return table(rows)
 
