@@ -350,6 +350,27 @@ def work_out_slices(rows, budget=16):
     return *gaps, sliced[2][0] - rows[2][0]
 
 
+def work_out_worst_moment(rows, step=10):
+    ends = []
+    for i, (arrival, *_) in enumerate(rows):
+        _, prompts, outputs = zip(*rows[i:], strict=True)
+        ends.append(arrival + sum(prompts) + step * max(outputs))
+    return ends[3], ends[1], max(ends)
+
+
+def work_out_orders(rows, step=10):
+    outputs = [output for (output,) in rows]
+
+    def mean(order):
+        return step * sum(itertools.accumulate(order)) / len(order)
+
+    half = sum(outputs) // 2
+    before_b = sum(n for n in outputs[:3] if n <= outputs[3])
+    b = min(outputs[3], max(0, half - before_b))
+    a = half - b
+    return mean(outputs), mean(sorted(outputs)), half**2 / (2 * (a**2 + b**2))
+
+
 def work_out_fits(rows, blocks=8, size=4):
     ends = [math.ceil((prompt + output - 1) / size) for prompt, output in rows]
     begins = [math.ceil(prompt / size) for prompt, _ in rows]

@@ -219,6 +219,18 @@ def test_slices_take_turns_with_decodes() -> None:
     assert not any(s.work.prefill_tokens and s.work.decodes for s in result.step_records)
 
 
+def test_more_curves_than_colours_stay_apart() -> None:
+    pytest.importorskip("matplotlib")
+    curves = {f"design {i}": [("", 1.0, 2.0), ("", 2.0, 3.0)] for i in range(8)}
+    ax = plots.plane(curves, "x", "y")
+    assert ax is not None
+    looks = [(x.get_color(), str(x.get_linestyle()), x.get_marker()) for x in ax.lines]
+    for look in zip(*[(c + s, m) for c, s, m in looks], strict=True):
+        assert len(set(look)) == 8
+    hollow = [x.get_markerfacecolor() == "none" for x in ax.lines]
+    assert hollow == [False] * 6 + [True] * 2
+
+
 def test_the_plane_names_its_points() -> None:
     pytest.importorskip("matplotlib")
     curves = {"chat": [("none", 200.0, 100.0), ("512", 90.0, 150.0)]}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
+MARKERS = "os^DvxP*"
 HATCHES = ("", "//", "..", "xx", "--", "\\\\")
 
 KIND_LOOKS: dict[str, tuple[str, str]] = {
@@ -75,7 +76,9 @@ def axes(width: float = 7.0, height: float = 3.5) -> Axes:
             "this plot needs matplotlib, which is not installed here; everything else goes on"
         ) from None
     style: Any = {
-        "axes.prop_cycle": cycler(color=PALETTE) + cycler(linestyle=LINE_STYLES),
+        # From the seventh on colours come again, each with the next line style.
+        "axes.prop_cycle": cycler(color=PALETTE * 2)
+        + cycler(linestyle=LINE_STYLES + LINE_STYLES[1:] + LINE_STYLES[:1]),
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.axisbelow": True,
@@ -166,7 +169,7 @@ def lines(
 ) -> Axes:
     """Draw one line per label over common x values, each with its own marker."""
     ax = ax or axes()
-    for marker, (label, y) in zip("os^Dvx" * len(ys), ys.items(), strict=False):
+    for marker, (label, y) in zip(MARKERS * len(ys), ys.items(), strict=False):
         ax.plot(x, y, marker=marker, label=label)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     if len(ys) > 1:
@@ -368,9 +371,12 @@ def plane(
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     ax = ax or axes(height=4.2)
-    for marker, (label, points) in zip("os^DvxP*" * len(curves), curves.items(), strict=False):
+    for k, (label, points) in enumerate(curves.items()):
         _, xs, ys = zip(*points, strict=True)
-        ax.plot(xs, ys, marker=marker, label=label)
+        look: Any = {"marker": MARKERS[k % len(MARKERS)]}
+        if k >= len(PALETTE):  # its colour was there before: a hollow marker around that one's
+            look |= {"markersize": 11, "markerfacecolor": "none"}
+        ax.plot(xs, ys, label=label, **look)
         for i, (name, x, y) in enumerate(points):
             # The first one often lies close to the second: its name goes below.
             away = (6, 6) if i else (6, -14)

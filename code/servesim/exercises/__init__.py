@@ -6,12 +6,14 @@ numbers asked for, and the run worked out. The seed makes a workload that can be
 minutes and is worth it; a case that teaches nothing is drawn again.
 """
 
+from .bound import worst_moment
 from .chunked_prefill import slices
 from .continuous_batching import two_slots
 from .exercise import Ask, Exercise, Verdict
 from .kv_memory import fits
 from .modes import padding
 from .naive import waits
+from .orders import orders
 from .requests import first_tokens
 from .static_batching import groups
 from .step_cost import one_step
@@ -25,9 +27,11 @@ __all__ = [
     "fits",
     "groups",
     "one_step",
+    "orders",
     "padding",
     "slices",
     "thrown_out",
     "two_slots",
     "waits",
+    "worst_moment",
 ]
