@@ -74,7 +74,7 @@ def test_an_option_is_a_number_from_zero(cls, option, bad):
 def test_other_options():
     with pytest.raises(ss.InputError, match="seed"):
         ShortestFirst(seed=-1)
-    with pytest.raises(ss.InputError, match="prices must be a price list"):
+    with pytest.raises(ss.InputError, match="prices must be an object with a method price_ns"):
         StepTarget(prices=7)
     with pytest.raises(ss.InputError, match="max_num_seqs"):
         Fair(max_num_seqs=0)

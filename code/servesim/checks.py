@@ -100,21 +100,25 @@ def flag(**options: bool) -> None:
 
 
 def by_annotation(record: Any) -> None:
-    """Check the fields of a dataclass: each bool, and each int and float, which are 0 or more.
+    """Check the fields of a dataclass by what their annotations say.
+
+    That is bool, str, int and float (0 or more), tuple of str, function; each also with
+    ``| None``. Other fields are not looked at.
 
     Raises
     ------
     InputError
         Naming the field and its value.
     """
-    checks: dict[object, Callable[..., None]] = {
-        "bool": flag,
-        "int": partial(whole_from, 0),
-        "float": partial(number_from, 0),
-    }
     for field in fields(record):
-        if field.type in checks:
-            checks[field.type](**{field.name: getattr(record, field.name)})
+        annotation, value = str(field.type), getattr(record, field.name)
+        if value is None and annotation.endswith(" | None"):
+            continue
+        kind = annotation.removesuffix(" | None").partition("[")[0]
+        if kind == "tuple" and annotation == "tuple[str, ...]":
+            list_of(str, field.name, value)
+        elif kind in _CHECKS:
+            _CHECKS[kind](**{field.name: value})
 
 
 def instance(kind: type, **options: object) -> None:
@@ -169,7 +173,20 @@ def function(**options: object) -> None:
             raise InputError(f"{name} must be a function, not {brief(value)}")
 
 
-def list_of(kind: type[T], name: str, values: Iterable[T]) -> list[T]:
+def method(called: str, **options: object) -> None:
+    """Check that options are objects with a method, and not the class of such.
+
+    Raises
+    ------
+    InputError
+        Naming the option, the method and the value.
+    """
+    for name, value in options.items():
+        if isinstance(value, type) or not callable(getattr(value, called, None)):
+            raise InputError(f"{name} must be an object with a method {called}, not {brief(value)}")
+
+
+def list_of(kind: type[T] | tuple[type[T], ...], name: str, values: Iterable[T]) -> list[T]:
     """Return what an option holds as a list, if all of it are objects of a class.
 
     Raises
@@ -208,8 +225,19 @@ def maybe(check: Callable[..., None], *args: Any, **options: object) -> None:
 
 
 def _told(kind: Any) -> str:
+    if isinstance(kind, tuple):
+        return " or ".join(map(_told, kind))
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_CHECKS: dict[str, Callable[..., None]] = {
+    "bool": flag,
+    "str": text,
+    "int": partial(whole_from, 0),
+    "float": partial(number_from, 0),
+    "Callable": function,
+}

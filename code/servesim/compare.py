@@ -98,6 +98,8 @@ def compare(
     """
     maybe(instance, SLO, slo=slo)
     policies = list(iterable("policies", policies, "policies"))
+    if not policies:
+        raise InputError("policies is empty: give at least one to compare")
     make = requests if callable(requests) else lambda: requests
     if isinstance(requests, Iterator):
         raise InputError(

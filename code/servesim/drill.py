@@ -12,6 +12,7 @@ import importlib
 import json
 from typing import Any
 
+from .checks import maybe, text
 from .errors import InputError
 from .exercises import Exercise
 from .explore import Slider, figure_id, mimebundle, render
@@ -32,7 +33,9 @@ class Drill:
     """An exercise with fields for its answers; what `drill` returns. Display it as a last value."""
 
     def __init__(self, target: str, *, id: str | None = None) -> None:
-        self.target, self.id = target, id or figure_id(target)
+        text(target=target)
+        maybe(text, id=id)
+        self.target, self.id = target, figure_id(target) if id is None else id
         self.seed = 0
         # An exercise that cannot draw its first seed is a mistake of its author: fail here.
         self.exercise(0)

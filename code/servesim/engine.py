@@ -132,8 +132,7 @@ class Engine:
         )
         checks.maybe(checks.instance, KVCache, kv=kv)
         checks.maybe(checks.function, on_done=on_done)
-        if isinstance(cost, type) or not callable(getattr(cost, "price_ns", None)):
-            raise InputError(f"cost must be a price list of servesim.cost, not {brief(cost)}")
+        checks.method("price_ns", cost=cost)
         if isinstance(policy, type):
             name = policy.__name__
             raise InputError(f"the class {name} is not a policy: give an object, {name}(...)")

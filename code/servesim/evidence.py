@@ -13,9 +13,13 @@ from itertools import pairwise
 from math import log10
 from typing import Any
 
+from .checks import MOST, list_of, number_from, text, whole_from
 from .errors import InputError
 from .metrics import Distribution
 from .request import NS_PER_S, Request
+
+LEAST = 1e-9
+"""A published figure must be above it for a share of it to mean anything."""
 
 # -- ours beside a published figure ---------------------------------------------------------------
 
@@ -49,9 +53,14 @@ class Check:
     unit: str = ""
 
     def __post_init__(self) -> None:
-        if not self.tolerance >= 0:
-            raise InputError(f"{self.what}: a tolerance must not be negative: {self.tolerance!r}")
-        if not self.unit and not min(self._range) > 0:
+        text(what=self.what, unit=self.unit)
+        if len(self._range) != 2:
+            raise InputError(f"{self.what}: published is a number or a pair: {self.published!r}")
+        for end in self._range:
+            number_from(-MOST, published=end)
+        number_from(-MOST, ours=self.ours)
+        number_from(0, tolerance=self.tolerance)
+        if not self.unit and not min(self._range) > LEAST:
             raise InputError(f"{self.what}: a share of {self.published!r} is no tolerance; give it")
 
     @property
@@ -115,6 +124,8 @@ def verdict(checks: Sequence[Check], named: int = 3) -> str:
     InputError
         If there is nothing to judge.
     """
+    checks = list_of(Check, "checks", checks)
+    whole_from(0, named=named)
     if not checks:
         raise InputError("verdict needs at least one check")
     missed = [c.what for c in checks if not c.met]
@@ -157,6 +168,8 @@ def interval(values: Sequence[float], level: float = 99.0) -> tuple[float, float
     InputError
         If there is no t for this number of runs and this level.
     """
+    values = list_of((int, float), "values", values)
+    number_from(0, level=level)
     n = len(values)
     if (n, level) not in STUDENT_T:
         raise InputError(f"interval knows {sorted(STUDENT_T)} as (runs, level), not {(n, level)}")
@@ -180,6 +193,11 @@ def mean_wait_s(rate: float, services_s: Sequence[float]) -> float:
     InputError
         If the load is 1 or more: there is no mean wait.
     """
+    number_from(0, rate=rate)
+    services_s = list_of((int, float), "services_s", services_s)
+    number_from(0, **{f"services_s[{i}]": s for i, s in enumerate(services_s)})
+    if not services_s:
+        raise InputError("mean_wait_s needs services_s, one service time or more")
     mean = sum(services_s) / len(services_s)
     square = sum(s * s for s in services_s) / len(services_s)
     if rate * mean >= 1:
@@ -210,6 +228,10 @@ def describe(requests: Sequence[Request], window_s: float = 10.0) -> dict[str, A
         ``correlation`` of prompt and output length; and for ``prompt`` and ``output`` the mean and
         the percentiles `PERCENTS`, in tokens.
     """
+    requests = list_of(Request, "requests", requests)
+    if len(requests) < 3 or requests[0].arrival_ns == requests[-1].arrival_ns:
+        raise InputError("describe needs three requests or more, not all of them at once")
+    number_from(1e-9, window_s=window_s)
     times = [r.arrival_ns for r in requests]
     gaps = [(b - a) / NS_PER_S for a, b in pairwise(times)]
     seen = Counter(int((t - times[0]) / NS_PER_S // window_s) for t in times)

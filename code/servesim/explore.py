@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from .errors import InputError
+from .checks import MOST, instance, maybe, text
+from .errors import InputError, brief
 from .steps import Steps
 from .svg import Figure, element, esc, fmt
 
@@ -68,12 +69,12 @@ class Slider:
             If the value is no number, outside the ends, or between two steps.
         """
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputError(f"explore: {self.name} must be a number, not {value!r}")
-        steps = (value - self.min) / self.step
-        if not (math.isfinite(value) and -1e-6 < steps < self._count + 1e-6):
+            raise InputError(f"explore: {self.name} must be a number, not {brief(value)}")
+        steps = (value - self.min) / self.step if abs(value) <= MOST else math.inf
+        if not (math.isfinite(steps) and -1e-6 < steps < self._count + 1e-6):
             raise InputError(
                 f"explore: {self.name} must be from {fmt(self.min)} to {fmt(self.max)}, "
-                f"not {value!r}"
+                f"not {brief(value)}"
             )
         if abs(steps - round(steps)) > 1e-6:
             raise InputError(
@@ -95,10 +96,11 @@ class Slider:
     def check(self) -> None:
         """Raise InputError if the slider cannot work."""
         numbers = (self.min, self.max, self.step, self.default)
-        if any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in numbers) or not all(
-            map(math.isfinite, numbers)
+        if any(
+            isinstance(v, bool) or not isinstance(v, (int, float)) or not abs(v) <= MOST
+            for v in numbers
         ):
-            raise InputError(f"explore: {self.name} = {numbers!r} must be four finite numbers")
+            raise InputError(f"explore: {self.name} = {brief(numbers)} must be four finite numbers")
         if self.step <= 0:
             raise InputError(
                 f"explore: the step of {self.name} must be above zero, not {self.step!r}"
@@ -106,6 +108,10 @@ class Slider:
         if self.min >= self.max:
             raise InputError(
                 f"explore: {self.name} must run from low to high, not {self.min!r} to {self.max!r}"
+            )
+        if self._count > MOST:
+            raise InputError(
+                f"explore: steps of {fmt(self.step)} are too fine for {self.name}; make them larger"
             )
         if abs(self._count - round(self._count)) > 1e-6:
             raise InputError(
@@ -176,11 +182,11 @@ class Choice:
     def clean(self, value: object) -> Value:
         """Return the option that `value` is, or raise InputError."""
         for option in self.options:
-            if option == value:
+            if option == value and type(value) is not bool:
                 return option
         raise InputError(
             f"explore: {self.name} must be one of {', '.join(map(str, self.options))}, "
-            f"not {value!r}"
+            f"not {brief(value)}"
         )
 
     def snap(self, value: Value) -> Value:
@@ -259,7 +265,7 @@ def _parameter(name: str, spec: object, label: str) -> Parameter:
         found = replace(spec, name=name, label=label)
     else:
         raise InputError(
-            f"explore: {name} = {spec!r} is no parameter; write (min, max, step, default), "
+            f"explore: {name} = {brief(spec)} is no parameter; write (min, max, step, default), "
             f"[choices], ([choices], default) or Steps()"
         )
     found.check()
@@ -274,6 +280,10 @@ Target: TypeAlias = str | Callable[..., Figure | str]
 
 def _function(target: Target) -> Callable[..., Figure | str]:
     if not isinstance(target, str):
+        if not callable(target):
+            raise InputError(
+                f"explore: target must be 'module:function' or a function, not {brief(target)}"
+            )
         return target
     module_name, colon, name = target.partition(":")
     if not (module_name and colon and name):
@@ -296,13 +306,20 @@ def _function(target: Target) -> Callable[..., Figure | str]:
     return function  # type: ignore[no-any-return]
 
 
+def _takes(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:  # some of Python's own
+        raise InputError(f"explore: {brief(function)} does not tell its parameters") from None
+
+
 def _takes_ghost(function: Callable[..., object]) -> bool:
-    return "ghost" in inspect.signature(function).parameters
+    return "ghost" in _takes(function)
 
 
 def _check_names(target: Target, function: Callable[..., object], names: Iterable[str]) -> None:
     given = set(names)
-    takes = inspect.signature(function).parameters
+    takes = _takes(function)
     keywords = {
         n: p for n, p in takes.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     }
@@ -347,7 +364,12 @@ def render(
         What the function returned; a plain string is taken for the SVG.
     """
     function = _function(target)
+    instance(Mapping, values=values)
+    maybe(instance, Mapping, defaults=defaults)
+    maybe(text, id=id)
     _check_names(target, function, values)
+    if defaults is not None and defaults.keys() != values.keys():
+        raise InputError(f"explore: defaults must have the names of values: {', '.join(values)}")
     arguments: dict[str, object] = dict(values)
     if _takes_ghost(function):
         moved = defaults is not None and dict(defaults) != dict(values)
@@ -359,7 +381,7 @@ def render(
             f"explore: {target!r} returned {type(result).__name__}; "
             f"return an svg.Figure or a string"
         )
-    return figure.with_id(id or figure_id(target))
+    return figure.with_id(figure_id(target) if id is None else id)
 
 
 def figure_id(target: Target) -> str:
@@ -385,14 +407,19 @@ class Explorer:
         labels: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> None:
-        labels = labels or {}
-        self.target, self.caption, self.id = target, caption, id or figure_id(target)
+        text(caption=caption)
+        maybe(text, id=id)
+        maybe(instance, Mapping, fixed=fixed, labels=labels)
+        labels, fixed = labels or {}, fixed or {}
+        text(**{f"labels[{name!r}]": label for name, label in labels.items()})
+        self.target, self.caption = target, caption
+        self.id = figure_id(target) if id is None else id
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", self.id):
             raise InputError(
                 f"explore: {self.id!r} cannot be an id; use letters, digits, - and _, "
                 f"a letter first"
             )
-        self.fixed = {name: Fixed(name, value) for name, value in (fixed or {}).items()}
+        self.fixed = {name: Fixed(name, value) for name, value in fixed.items()}
         _check_names(target, _function(target), [*params, *self.fixed])
         for name in sorted(set(labels) - set(params)):
             raise InputError(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from .checks import instance
+from .errors import InputError, brief
 from .metrics import Distribution, Result
 from .request import NS_PER_MS, NS_PER_S, Request
 from .svg import PALETTE
@@ -105,6 +107,7 @@ def timeline(result: Result, ax: Axes | None = None) -> Axes:
         Of a run with ``record_steps=True``.
     ax : Axes, optional
     """
+    instance(Result, result=result)
     ax = ax or axes(height=1.2 + 0.22 * len(result.records))
     order = {r.request.id: i for i, r in enumerate(result.records)}
     for s in segments(result):
@@ -253,10 +256,18 @@ def life(result: Result, request_id: int, ax: Axes | None = None) -> Axes:
         Of a run with ``record_steps=True``, in which the request was finished.
     request_id : int
     ax : Axes, optional
+
+    Raises
+    ------
+    InputError
+        If there is no such request, or it was not finished.
     """
+    instance(Result, result=result)
+    record = next((r for r in result.finished if r.request.id == request_id), None)
+    if record is None:
+        raise InputError(f"life: request_id {brief(request_id)} is of no request that was finished")
     ax = ax or axes(height=3.1)
     bars: dict[str, Any] = {}
-    record = next(r for r in result.records if r.request.id == request_id)
     for s in segments(result):
         if s.id == request_id:
             colour, hatch = KIND_LOOKS[s.kind]

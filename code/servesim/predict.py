@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from string import ascii_lowercase
 
-from .errors import InputError
+from . import checks
+from .errors import InputError, brief
 from .svg import element, prose
 
 __all__ = ["Prediction", "predict"]
@@ -22,6 +23,10 @@ class Prediction:
     """A question with choices; what `predict` returns. Display it as a cell's last value."""
 
     def __init__(self, question: str, choices: Mapping[str, str], answer: str) -> None:
+        checks.text(question=question, answer=answer)
+        checks.instance(Mapping, choices=choices)
+        for choice, said in choices.items():
+            checks.text(**{"a choice in choices": choice, "what choices say about it": said})
         self.question = question.strip()
         self.choices = {text.strip(): said.strip() for text, said in choices.items()}
         letters = ascii_lowercase[: len(self.choices)]
@@ -35,7 +40,8 @@ class Prediction:
                     f"predict: choice {text!r} needs a text and something to say about it"
                 )
         if answer not in list(letters):
-            raise InputError(f"predict: the answer must be one of {', '.join(letters)}: {answer!r}")
+            known = ", ".join(letters)
+            raise InputError(f"predict: the answer must be one of {known}: {brief(answer)}")
         self.answer = answer
 
     def feedback(self, choice: str) -> str:
@@ -49,7 +55,7 @@ class Prediction:
         for letter, _, said in self._rows():
             if letter == choice:
                 return said
-        raise InputError(f"predict: there is no choice {choice!r}")
+        raise InputError(f"predict: there is no choice {brief(choice)}")
 
     def _rows(self) -> list[tuple[str, str, str]]:
         """Return letter, text and feedback of each choice."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .checks import file_name, instance
 from .cost import Affine
 from .engine import simulate
 from .errors import InputError, brief
@@ -47,6 +48,7 @@ def read(path: str | Path) -> Iterator[dict[str, Any]]:
     InputError
         Naming the file, and the line if one is to blame.
     """
+    file_name(path=path)
     path = Path(path)
     name = path.name.removesuffix(".gz")
     if not name.endswith((".json", ".jsonl")):
@@ -117,6 +119,7 @@ def setup(
 @contextmanager
 def _naming(trace: dict[str, Any]) -> Iterator[None]:
     """Say of which trace something is missing or not usable."""
+    instance(dict, trace=trace)
     where = trace.get("where", "trace")
     try:
         yield
@@ -127,6 +130,10 @@ def _naming(trace: dict[str, Any]) -> Iterator[None]:
 
 
 def _setup(trace: dict[str, Any], policy: type[VLLM]) -> tuple[list[Request], VLLM, dict[str, Any]]:
+    if not isinstance(policy, type) or not issubclass(policy, VLLM):
+        raise InputError(
+            f"policy must be a subclass of servesim.policies.VLLM, not {brief(policy)}"
+        )
     _check_kinds(trace, {"config": dict, "effective": dict, "requests": list})
     asked = {**trace["config"], **trace["effective"]}
     if trace["vllm_version"] == "0.11.2":  # has none, whatever its config says
@@ -184,6 +191,7 @@ def _check_kinds(data: dict[str, Any], kinds: dict[str, type]) -> None:
 
 def steps(result: Result) -> list[dict[str, Any]]:
     """Return the steps of a run as the trace format writes them."""
+    instance(Result, result=result)
     return [_step(record) for record in result.step_records]
 
 
@@ -197,6 +205,9 @@ def first_difference(result: Result, trace: dict[str, Any]) -> int | None:
     trace : dict
         With the ``steps`` that were recorded.
     """
+    instance(dict, trace=trace)
+    if type(trace.get("steps")) is not list:
+        raise InputError("trace has no list of steps: nothing to compare the run with")
     ours, theirs = steps(result), trace["steps"]
     for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if a != b:

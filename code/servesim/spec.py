@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from . import checks, cost, workload
 from .engine import SupportsPlan
-from .errors import InputError, PolicyError, without_frames_above
+from .errors import InputError, PolicyError, brief, without_frames_above
 from .metrics import SLO, SLO_PRESETS
 from .policies import BUILT_IN
 from .request import Request
@@ -66,6 +66,7 @@ def expand(text: str) -> list[str]:
 
 def file_in(text: str) -> Path | None:
     """Return the file that a policy or a workload names, if it names one."""
+    checks.text(name=text)
     if ".py:" in text:
         return Path(text.partition(".py:")[0] + ".py")
     return Path(text) if text.removesuffix(".gz").endswith((".csv", ".jsonl")) else None
@@ -73,6 +74,7 @@ def file_in(text: str) -> Path | None:
 
 def value_of(text: str) -> Any:
     """Read a number, true, false or none; anything else stays text."""
+    checks.text(value=text)
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
@@ -116,8 +118,8 @@ def choose(kind: str, name: str, known: Mapping[str, T]) -> T:
     ------
     InputError
     """
-    if name not in known:
-        raise InputError(f"unknown {kind} {name!r}; known are {', '.join(known)}")
+    if not isinstance(name, str) or name not in known:
+        raise InputError(f"unknown {kind} {brief(name)}; known are {', '.join(known)}")
     return known[name]
 
 

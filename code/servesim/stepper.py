@@ -15,9 +15,10 @@ from dataclasses import astuple, fields
 from typing import Any, TypeAlias
 
 from . import spec
+from .checks import list_of, text
 from .cost import OPT_13B_A100
 from .engine import SupportsPlan, simulate
-from .errors import InputError
+from .errors import InputError, brief
 from .explore import Explorer
 from .figs.stepper import PRICES, draw
 from .kv import KVCache
@@ -84,6 +85,7 @@ def stepper(
     >>> stepper(ss.simulate(requests, ss.policies.VLLM(), record_steps=True))
     explore('show')
     """
+    text(caption=caption, id=id)
     known: dict[str, Story] = {}
     if isinstance(run, Result):
         if policies or options:
@@ -101,9 +103,9 @@ def stepper(
     names = {"run": "Run" if isinstance(run, Mapping) else "Policy"} if len(labels) > 1 else {}
     more: dict[str, Any] = {"labels": names, "caption": caption, "id": id}
 
-    text = _text(setups)
-    if text is not None:
-        return Explorer("servesim.figs:stepper", params, fixed={"runs": text, **fixed}, **more)
+    runs = _text(setups)
+    if runs is not None:
+        return Explorer("servesim.figs:stepper", params, fixed={"runs": runs, **fixed}, **more)
 
     def show(run: str, step: int) -> Figure:
         if run not in known:
@@ -132,7 +134,8 @@ def _setups(run: Iterable[Request], policies: Any, options: dict[str, Any]) -> d
         raise InputError(
             "stepper: no policy is given to run the requests; write stepper(requests, MyPolicy())"
         )
-    requests, setups = list(run), dict[str, Setup]()
+    requests = list_of(Request, "run", run)
+    setups = dict[str, Setup]()
     for label, policy in given:
         if label in setups:
             raise InputError(
@@ -150,7 +153,7 @@ def _name(policy: object) -> str:
     if isinstance(policy, type):
         return policy.__name__  # the engine says what is wrong with it
     plain = type(policy).__repr__ is object.__repr__
-    return type(policy).__name__ if plain else repr(policy)
+    return type(policy).__name__ if plain else brief(policy, 500)
 
 
 def _text(setups: Mapping[str, Setup]) -> str | None:

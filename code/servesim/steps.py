@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import InputError
+from .errors import InputError, brief
 from .svg import element, esc
 
 MOST_STEPS = 1_000_000
@@ -54,7 +54,7 @@ class Steps:
             or value != int(value)
         ):
             raise InputError(
-                f"explore: {self.name} must be a step, a whole number from 0 on, not {value!r}"
+                f"explore: {self.name} must be a step, a whole number from 0 on, not {brief(value)}"
             )
         return int(value)
 

@@ -26,12 +26,24 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from . import spec
+from .checks import (
+    at_least,
+    file_name,
+    flag,
+    instance,
+    list_of,
+    maybe,
+    one_of,
+    text,
+    whole_from,
+)
 from .engine import simulate
 from .errors import InputError, PlanError, PolicyError
 from .kv import KVCache
@@ -157,14 +169,16 @@ def sweep(
     points = grid(policies, workloads, costs, kv_blocks, slos, block_size, never_fits)
     check(points)
     made_with = {point: fingerprint(point) for point in points}
-    jobs = min(jobs if jobs is not None else os.cpu_count() or 1, len(points))
-    if jobs < 1:
-        raise InputError(f"jobs must be 1 or more, not {jobs}")
+    flag(fresh=fresh)
+    at_least(1, jobs=jobs)
+    maybe(file_name, out=out)
+    maybe(instance, Executor, executor=executor)
+    jobs = min(jobs or os.cpu_count() or 1, len(points))
     with ExitStack() as stack:
         notes = None if out is None else stack.enter_context(_Notes(Path(out), made_with, fresh))
         rows = dict(notes.rows) if notes else {}
         bar = stack.enter_context(Bar(len(points), "sweep", "run", done=len(rows)))
-        pool = executor or stack.enter_context(Processes(jobs))
+        pool = stack.enter_context(Processes(jobs)) if executor is None else executor
         todo = [point for point in points if point not in rows]
         with closing(_rows(pool, todo, made_with, jobs, len(todo) if executor else jobs)) as run:
             for point, row, sure in run:
@@ -188,18 +202,28 @@ def grid(
     never_fits: str,
 ) -> list[Point]:
     """Return every combination once, the last of them varying fastest."""
-    given = (policies, workloads, costs, kv_blocks, slos, block_size, never_fits)
-    axes = [[one for item in _several(items) for one in _expand(item)] for items in given]
+    axes = [
+        _axis(text, policies=policies),
+        _axis(text, workloads=workloads),
+        _axis(text, costs=costs),
+        _axis(partial(at_least, 1), kv_blocks=kv_blocks),
+        _axis(partial(maybe, text), slos=slos),
+        _axis(partial(whole_from, 1), block_size=block_size),
+        _axis(text, never_fits=never_fits),
+    ]
     return list(dict.fromkeys(itertools.starmap(Point, itertools.product(*axes))))
 
 
-def _expand(item: Any) -> list[Any]:
-    return spec.expand(item) if isinstance(item, str) else [item]
-
-
-def _several(given: Any) -> list[Any]:
-    one = isinstance(given, str) or not isinstance(given, Iterable)
-    return [given] if one else list(given)
+def _axis(check: Callable[..., None], **option: Any) -> list[Any]:
+    """Return the values of one option: it may be one, or several, and hold choices in braces."""
+    ((name, given),) = option.items()
+    one = isinstance(given, str | bytes) or not isinstance(given, Iterable)
+    values = [given] if one else list(given)
+    if not values:
+        raise InputError(f"the grid is empty: give {name} at least one value")
+    for value in values:
+        check(**{name: value})
+    return [x for v in values for x in (spec.expand(v) if isinstance(v, str) else [v])]
 
 
 def check(points: Sequence[Point]) -> None:
@@ -209,8 +233,6 @@ def check(points: Sequence[Point]) -> None:
     ------
     InputError, PolicyError
     """
-    if not points:
-        raise InputError("the grid is empty: give at least one policy, workload and cost")
     policies, workloads, costs, blocks, slos, sizes, rules = (
         dict.fromkeys(column) for column in zip(*points, strict=True)
     )
@@ -221,7 +243,7 @@ def check(points: Sequence[Point]) -> None:
     for build, texts in (
         (spec.policy, policies),
         (spec.prices, costs),
-        (spec.slo, filter(None, slos)),
+        (spec.slo, (slo for slo in slos if slo is not None)),
         (spec.requests, workloads),
     ):
         for one in texts:
@@ -249,7 +271,7 @@ def _run(point: Point, made_with: str, attempt: int) -> Row:
             kv=KVCache(point.kv_blocks, point.block_size),
             never_fits=point.never_fits,  # type: ignore[arg-type]
         )
-        summary = result.summary(spec.slo(point.slo) if point.slo else None)
+        summary = result.summary(None if point.slo is None else spec.slo(point.slo))
     except Exception as error:  # one bad point must not cost the others
         return _row(point, error=_told(error))
     flat = {**summary, **summary["kv"]}
@@ -465,7 +487,8 @@ class _Notes:
 
 def as_text(rows: Sequence[Row], suffix: str) -> str:
     """Return rows as the text of a file with this suffix: .csv or .jsonl."""
-    return WRITERS[suffix](rows)
+    one_of(tuple(WRITERS), suffix=suffix)
+    return WRITERS[suffix](list_of(dict, "rows", rows))
 
 
 def _csv(rows: Sequence[Row]) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from .. import svg
-from ..errors import InputError
+from ..checks import list_of, text
+from ..errors import InputError, brief
 from ..lives import lives as lives_of
 from ..metrics import Result
 from ..request import NS_PER_MS, Request
@@ -49,6 +50,7 @@ class Ask:
 
     def check(self, given: str) -> Verdict:
         """Judge what a reader wrote."""
+        text(given=given)
         if not given.strip():
             return Verdict(False, "No number yet.")
         try:
@@ -137,6 +139,8 @@ class Exercise(svg.Figure):
             ``status``, a sentence; and once all are right, or shown: ``picture`` and ``worked``,
             the markup of how it goes.
         """
+        if given is not None:
+            given = list_of(str, "given", given)
         if given is None:
             verdicts = [Verdict(None, f"{ask.told()}.") for ask in self.asks]
             status = "These are the answers. The picture above shows how it goes."
@@ -172,8 +176,8 @@ def drawn(seed: int, make: Callable[[random.Random], T], good: Callable[[T], boo
     InputError
         If the seed is not a whole number.
     """
-    if type(seed) is not int:
-        raise InputError(f"exercise: the seed must be a whole number, not {seed!r}")
+    if type(seed) is not int or not -(2**63) <= seed < 2**63:
+        raise InputError(f"exercise: the seed must be a whole number, not {brief(seed)}")
     rng = random.Random(seed)
     while not good(case := make(rng)):
         pass

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from .. import checks
+from ..checks import by_annotation, instance, list_of, method, one_of, whole_from
 from ..cost import OPT_13B_A100, Cost
 from ..engine import SupportsPlan
 from ..errors import InputError
@@ -55,6 +57,15 @@ class Case:
     never_fits: Literal["error", "reject", "try"] = "error"
     may_stall: bool = False
     max_steps: int = 20_000
+
+    def __post_init__(self) -> None:
+        by_annotation(self)
+        object.__setattr__(self, "requests", tuple(list_of(Request, "requests", self.requests)))
+        instance(Mapping, options=self.options)
+        instance(KVCache, kv=self.kv)
+        method("price_ns", cost=self.cost)
+        one_of(("error", "reject", "try"), never_fits=self.never_fits)
+        whole_from(1, max_steps=self.max_steps)
 
     @property
     def family(self) -> str:
@@ -155,6 +166,9 @@ class Invariant:
     cases: tuple[str, ...] = ()
     engine_rules: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        by_annotation(self)
+
 
 @dataclass(frozen=True)
 class Performance:
@@ -192,6 +206,9 @@ class Performance:
     higher_is_better: bool = False
     full_at: float = 1.0
     none_at: float = 2.0
+
+    def __post_init__(self) -> None:
+        by_annotation(self)
 
     def share(self, value: float | None, reference: float, bound: float) -> float:
         """Return which share of the points a value earns, from 0 to 1."""
@@ -235,6 +252,9 @@ class FileRule:
     runs: int = 0
     last_hint: str = ""
 
+    def __post_init__(self) -> None:
+        by_annotation(self)
+
 
 def literal(text: str, name: str) -> object:
     """Return the value that a file gives to a global name, without running the file.
@@ -244,8 +264,13 @@ def literal(text: str, name: str) -> object:
     InputError
         If the name gets no value, or one that is more than a literal.
     """
+    checks.text(text=text, name=name)
     value: ast.expr | None = None
-    for node in ast.parse(text).body:
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"the file that sets {name} cannot be read as Python: {error}") from None
+    for node in body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(isinstance(t, ast.Name) and t.id == name for t in targets):
@@ -306,6 +331,9 @@ class Assignment:
     hours: float = 2.0
 
     def __post_init__(self) -> None:
+        by_annotation(self)
+        list_of((Invariant, Performance, FileRule), "rules", self.rules)
+        list_of(Case, "cases", self.cases)
         known = [case.name for case in self.cases]
         for kind, names in (("case", known), ("rule", [rule.name for rule in self.rules])):
             if len(set(names)) < len(names) or not names:

@@ -64,7 +64,7 @@ def check(file: str | Path, assignment: str | Assignment) -> Report:
     InputError
         If there is no such file or assignment.
     """
-    chosen = find(assignment) if isinstance(assignment, str) else assignment
+    chosen = assignment if isinstance(assignment, Assignment) else find(assignment)
     judge = Judge(chosen)
     score, make = first_answer(judge, file)
     example = None if make is None else counterexample(judge, score, make)

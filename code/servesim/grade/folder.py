@@ -21,13 +21,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..checks import by_annotation, file_name, instance, maybe, number_from
 from ..errors import InputError
 from ..output import Bar, check_writable, whole_lines, write_whole
 from ..sweep import Processes, simulator_digest
 from . import isolation, report
 from .assignment import Assignment, Case
 from .assignments import find
-from .hidden import folder_of, hidden_cases, seed_in
+from .hidden import folder_of, hidden_cases, seed_in, seed_number
 from .judge import Judge, Score, refused
 from .process import Child, Limits
 from .roster import Entry, Submission, cell, days_late, printable, utc
@@ -64,6 +65,11 @@ class Task:
     seed: int | None = None
     unsafe: bool = False
     limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        by_annotation(self)
+        maybe(seed_number, seed=self.seed)
+        instance(Limits, limits=self.limits)
 
     def cases(self) -> tuple[Case, ...]:
         """Return the public cases, and the hidden ones if there are any."""
@@ -239,6 +245,10 @@ class Terms:
 
     due: float | None = None
     per_day: float = 0.0
+
+    def __post_init__(self) -> None:
+        maybe(number_from, -1e11, 1e11, due=self.due)
+        number_from(0, 100, per_day=self.per_day)
 
 
 def grade(
@@ -421,6 +431,7 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> str:
 
 def read_csv(file: str | Path) -> dict[str, dict[str, str]]:
     """Return the rows of an earlier CSV by student; none if there is no such file."""
+    file_name(file=file)
     try:
         with Path(file).open(encoding="utf-8", newline="") as lines:
             return {row["student"]: row for row in csv.DictReader(lines)}

@@ -12,9 +12,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from ..checks import file_name, instance, maybe
 from ..errors import InputError
 from .assignment import Assignment, FileRule
-from .hidden import folder_of, seed_in
+from .hidden import folder_of, seed_in, seed_number
 from .judge import Mark, Score
 from .roster import counting
 
@@ -90,6 +91,7 @@ def _test(mark: Mark, public: set[str], refused: str) -> dict[str, Any]:
 
 def submitted(folder: str | Path) -> Path | None:
     """Return the file in a submission that counts (see `servesim.grade.roster.counting`)."""
+    file_name(folder=folder)
     root = Path(folder)
     if root.is_file():
         return root
@@ -113,6 +115,8 @@ def autograder(assignment: Assignment, hidden: str | Path | None, seed: int | No
     ------
     InputError
     """
+    instance(Assignment, assignment=assignment)
+    maybe(seed_number, seed=seed)
     package = Path(__file__).resolve().parent.parent
     files: dict[str, tuple[str, int]] = {}
     for path in sorted(package.rglob("*.py")):

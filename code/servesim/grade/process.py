@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
 
+from ..checks import by_annotation
 from ..engine import SupportsPlan
 from ..errors import InputError, PlanError, PolicyError
 from ..plan import Plan, View
@@ -105,6 +106,9 @@ class Limits:
             "RLIMIT_NOFILE": 64,
             "RLIMIT_CORE": 0,
         }
+
+    def __post_init__(self) -> None:
+        by_annotation(self)
 
 
 class Child:

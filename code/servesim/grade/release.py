@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from .. import checks
+from ..checks import file_name, maybe
 from ..errors import InputError
 from .assignments import NAMES
 
@@ -61,6 +63,7 @@ def strip(text: str, named: str) -> str:
     InputError
         If a marker has no partner.
     """
+    checks.text(text=text)
     lines, begun = [], 0
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         if BEGIN.match(line):
@@ -117,6 +120,8 @@ def release(target: str | Path, root: str | Path | None = None) -> list[str]:
         If the folder is taken, this is no repository, or a file would give a solution away.
         Nothing is written then.
     """
+    file_name(target=target)
+    maybe(file_name, root=root)
     home = Path(root) if root is not None else Path(__file__).resolve().parents[3]
     if not (home / "assignments").is_dir() or not (home / SECRET).is_dir():
         raise InputError(

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..errors import InputError
+from ..checks import file_name, instance, list_of, maybe, number_from
+from ..errors import InputError, brief
 from .source import NOTEBOOK
 
 IN_NAME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T_ -](\d\d)[-:.h]?(\d\d)(?:[-:.m]?(\d\d))?")
@@ -72,6 +73,7 @@ def submissions(folder: str | Path) -> list[Submission]:
     InputError
         If the folder does not exist, or holds none.
     """
+    file_name(submissions=folder)
     root = Path(folder)
     if not root.is_dir():
         raise InputError(f"{root} is not a folder; name the one with the submissions")
@@ -117,13 +119,15 @@ def moment(text: str) -> float:
     """
     try:
         read = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(f"--due {text!r}: write the time as 2026-10-01T23:59") from None
-    return (read if read.tzinfo else read.astimezone()).timestamp()
+        return (read if read.tzinfo else read.astimezone()).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"--due {brief(text)}: write the time as 2026-10-01T23:59") from None
 
 
 def days_late(submission: Submission, due: float | None) -> int:
     """Return how many days a submission is late, begun ones counted as whole."""
+    instance(Submission, submission=submission)
+    maybe(number_from, -1e11, 1e11, due=due)
     days = 0 if due is None else max(0, -int((due - submission.when) // DAY_S))
     return max(days, int(submission.says_late))
 
@@ -151,6 +155,7 @@ def read_roster(file: str | Path) -> dict[str, str]:
     ------
     InputError
     """
+    file_name(**{"--roster": file})
     path = Path(file)
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
@@ -179,13 +184,14 @@ def entries(found: Iterable[Submission], roster: dict[str, str] | None) -> list[
     Without a roster each file is a student's own. With one, its students come first, in its
     order, and files of nobody on it last.
     """
+    maybe(instance, dict, roster=roster)
     theirs: dict[str, list[Submission]] = {}
     listed: set[str] = set()
     if roster is not None:
         for student in roster.values():
             theirs[student] = []
             listed.add(student)
-    for submission in found:
+    for submission in list_of(Submission, "found", found):
         owner = None if roster is None else _owner(submission.name, roster)
         theirs.setdefault(owner or cell(submission.name), []).append(submission)
     made = []

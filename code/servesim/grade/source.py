@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..checks import file_name
 from ..errors import InputError
 from ..plan import Plan, View
 from ..policies import BUILT_IN
@@ -41,6 +42,7 @@ def read(file: str | Path) -> str:
     Refused
         If it is no Python text.
     """
+    file_name(file=file)
     path = Path(file)
     if path.suffix == NOTEBOOK and path.is_file():
         raise Refused("the file is a notebook; hand in the Python file, policy.py")

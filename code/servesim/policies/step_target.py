@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from ..checks import method
 from ..cost import OPT_13B_A100, Cost, Work
-from ..errors import InputError, brief
 from ..plan import Plan, View
 from ..request import NS_PER_MS
 from .vllm import VLLM
@@ -33,10 +33,7 @@ class StepTarget(VLLM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(getattr(self.prices, "price_ns", None)):
-            raise InputError(
-                f"prices must be a price list of servesim.cost, not {brief(self.prices)}"
-            )
+        method("price_ns", prices=self.prices)
         self._most = self.max_num_batched_tokens
 
     def plan(self, view: View) -> Plan:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 
-from ...errors import InputError
+from ...errors import InputError, brief
 from ..assignment import Assignment
 
 NAMES = (
@@ -32,8 +32,8 @@ def find(name: str) -> Assignment:
     InputError
         If there is none of that name.
     """
-    if name not in NAMES:
-        raise InputError(f"unknown assignment {name!r}; known are {', '.join(NAMES)}")
+    if not isinstance(name, str) or name not in NAMES:
+        raise InputError(f"unknown assignment {brief(name)}; known are {', '.join(NAMES)}")
     module = importlib.import_module(f".{name.replace('-', '_')}", __name__)
     found: Assignment = module.ASSIGNMENT
     return found

@@ -1,0 +1,825 @@
+"""Whatever is given by mistake: one clear sentence, or a right result.
+
+The table has a row for every constructor and function that a reader, a student or an instructor
+calls, and for every flag of the two command lines. They are found by looking: who adds one adds
+its row.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import servesim as ss
+from servesim import (
+    bound,
+    drill,
+    evidence,
+    exercises,
+    explore,
+    page,
+    predict,
+    replay,
+    spec,
+    stepper,
+    steps,
+    sweep,
+)
+from servesim.compare import Comparison
+from servesim.exercises import Ask
+from servesim.grade import (
+    assignment,
+    assignments,
+    checking,
+    folder,
+    gradescope,
+    hidden,
+    process,
+    release,
+    roster,
+    source,
+)
+from servesim.policies import BUILT_IN
+from servesim.request import MAX_SECONDS, MAX_TOKENS, ns_from_s
+from tests.bad_values import (
+    ANY,
+    EMPTY,
+    FLAG,
+    FUNCTION,
+    NASTY,
+    NONE,
+    NOTHING,
+    TEXT,
+    Kind,
+    a,
+    clear,
+    number,
+    one_of,
+    whole,
+)
+
+SMALL = [ss.Request(i, i, 20, 3) for i in range(3)]
+
+
+@cache
+def result():
+    return ss.simulate(SMALL, ss.policies.VLLM(), kv=ss.KVCache(9), record_steps=True)
+
+
+class InThisProcess(Executor):
+    """Runs at once what it is given."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        done = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+def slider(min, max, step, default):
+    return explore.explore(FIGURE, rate=(min, max, step, default))
+
+
+def choices(options, default):
+    return explore.explore(FIGURE, rate=(options, default))
+
+
+EMPTY_DICT = one_of({})
+
+# --- the library, by table
+
+
+def through(made: Any) -> None:
+    """Go through what is made while it is read."""
+    if isinstance(made, Iterator):
+        list(made)
+
+
+@dataclass
+class Row:
+    """A good call, what each of its options may be, and how a sentence may name it instead."""
+
+    good: dict[str, Any]
+    kinds: dict[str, Kind]
+    named: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    use: Callable[[Any], Any] = through  # what to do with what comes back
+    skip: tuple[tuple[str, str], ...] = ()  # what would start processes, say
+
+
+def runs(policy):
+    return ss.simulate(SMALL, policy).summary()
+
+
+RATE = number(5e-324)
+LENGTHS = Kind("lengths", lambda v: (type(v) is int and v >= 1) or v == "7" or v == [1])
+COUNT = whole(1, 10**8)
+REQUESTS = NOTHING
+GENERATED = {
+    "n": COUNT,
+    "rate": RATE,
+    "prompt": LENGTHS,
+    "output": LENGTHS,
+    "seed": whole(-(2**63), 2**63 - 1),
+}
+COUNT_NAMED = {"n": ("number of requests",), "rate": ("rate", "arrival")}
+FEW = whole(1, 10**4)
+GENERATED = GENERATED | {"n": FEW}
+
+VLLM_KINDS = {
+    "max_num_batched_tokens": whole(1),
+    "max_num_seqs": whole(1),
+    "long_prefill_token_threshold": whole(0),
+    "enable_chunked_prefill": FLAG,
+    "policy": one_of("fcfs", "priority"),
+    "scheduler_reserve_full_isl": FLAG,
+    "watermark": Kind("share", lambda v: type(v) in (int, float) and 0 <= v < 1),
+    "release": one_of("0.11.2", "0.33.0"),
+}
+POLICY_KINDS = VLLM_KINDS | {
+    "batch_size": whole(1),
+    "max_running": whole(1) | NONE,
+    "token_budget": whole(1) | NONE,
+    "chunk": whole(1) | NONE,
+    "prefill_alone": FLAG,
+    "wait_for_arrivals": FLAG,
+    "reserve": one_of("oracle", "pow2", "max"),
+    "max_len": whole(2),
+    "patience_s": number(0, MAX_SECONDS),
+    "error": number(0),
+    "seed": whole(0, 2**63 - 1),
+    "output_weight": number(0, 1e9),
+    "target_ms": number(0),
+    "prices": NOTHING,
+}
+PRICE = number(0, 10**18)
+
+ROWS: dict[Any, Row] = {
+    cls: Row(
+        {},
+        {name: POLICY_KINDS[name] for name in inspect.signature(cls).parameters},
+        use=runs,
+    )
+    for cls in BUILT_IN.values()
+}
+ROWS |= {
+    ss.Request: Row(
+        {"id": 0, "arrival_ns": 0, "prompt_len": 1, "output_len": 1},
+        {
+            "id": whole(-(2**63), 2**63 - 1),
+            "arrival_ns": whole(0, MAX_SECONDS * 10**9),
+            "prompt_len": whole(1, MAX_TOKENS),
+            "output_len": whole(1, MAX_TOKENS),
+            "priority": whole(-(2**63), 2**63 - 1),
+            "tenant": TEXT,
+        },
+        use=lambda r: ss.simulate([r], ss.policies.VLLM(policy="priority")).summary(),
+    ),
+    ns_from_s: Row({"seconds": 1.0}, {"seconds": number(0, MAX_SECONDS), "what": ANY}),
+    ss.KVCache: Row(
+        {},
+        {
+            "blocks": whole(1, 10**15) | NONE,
+            "block_size": whole(1, 10**15),
+            "null_block": FLAG,
+            "contiguous": FLAG,
+        },
+        use=lambda kv: ss.simulate(SMALL, ss.policies.Orca(), kv=kv, never_fits="reject").summary(),
+    ),
+    ss.cost.Affine: Row(
+        {},
+        {
+            name: FLAG if name == "padding_priced_once" else PRICE
+            for name in inspect.signature(ss.cost.Affine).parameters
+        },
+        use=lambda cost: ss.simulate(SMALL, ss.policies.VLLM(), cost=cost).summary(),
+    ),
+    ss.cost.Roofline: Row(
+        {},
+        {"model": one_of(*ss.cost.MODELS), "gpu": one_of(*ss.cost.GPUS), "gpus": whole(1)},
+        use=lambda cost: ss.simulate(SMALL, ss.policies.VLLM(), cost=cost).summary(),
+    ),
+    ss.cost.kv_bytes: Row(
+        {"layers": 1, "kv_heads": 1, "head_dim": 1},
+        dict.fromkeys(("layers", "kv_heads", "head_dim"), whole(1)),
+    ),
+    ss.cost.Affine.lower_bound: Row(
+        {"self": ss.cost.Affine(), "requests": SMALL},
+        {"self": ANY, "requests": REQUESTS, "kv": NONE},
+    ),
+    ss.cost.Roofline.lower_bound: Row(
+        {"self": ss.cost.Roofline(), "requests": SMALL},
+        {"self": ANY, "requests": REQUESTS, "kv": NONE},
+    ),
+    bound.makespan_ns: Row(
+        {"requests": SMALL, "prices": bound.Prices(1, 1, 1, 1, 1, 1)},
+        {"requests": REQUESTS, "prices": NOTHING, "room": whole(1) | NONE},
+    ),
+    ss.workload.poisson: Row({}, GENERATED, COUNT_NAMED),
+    ss.workload.gamma: Row({}, GENERATED | {"cv": number(0.001, 1000)}, COUNT_NAMED),
+    ss.workload.toy: Row({}, {k: GENERATED[k] for k in ("n", "seed")}, COUNT_NAMED),
+    ss.workload.slots: Row({}, {k: GENERATED[k] for k in ("n", "seed")}, COUNT_NAMED),
+    ss.workload.sampler: Row(
+        {"lengths": 1, "side": "prompt"},
+        {"lengths": LENGTHS, "side": one_of("prompt", "output")},
+        {"lengths": ("length",)},
+    ),
+    ss.workload.Stream: Row({"name": "toy"}, {"name": one_of("poisson")}, {"name": ("workload",)}),
+    ss.workload.merge: Row(
+        {"workloads": {"a": SMALL}},
+        {"workloads": EMPTY_DICT, "priorities": NONE | EMPTY_DICT},
+        {"priorities": ("priorit",)},
+    ),
+    ss.workload.load: Row({}, {"path": TEXT}),
+    ss.workload.burstiness: Row({"requests": SMALL}, {"requests": EMPTY}),
+    ss.simulate: Row(
+        {"requests": SMALL, "policy": ss.policies.Naive()},
+        {
+            "requests": REQUESTS,
+            "policy": NOTHING,
+            "cost": NOTHING,
+            "kv": NONE,
+            "never_fits": one_of("error", "reject", "try"),
+            "on_stall": one_of("error", "record"),
+            "record_steps": FLAG,
+            "skip": FLAG,
+            "count_first_token": FLAG,
+            "stamp_inside_step": FLAG,
+            "max_model_len": whole(1) | NONE,
+            "max_steps": whole(0) | NONE,
+            "stall_steps": whole(1),
+            "arrivals_by_step": FLAG,
+            "on_done": NONE | FUNCTION,
+        },
+        {"requests": ("requests", "workload")},
+        skip=(("on_done", "class"), ("on_done", "function")),
+    ),
+    ss.compare: Row(
+        {"requests": SMALL, "policies": [ss.policies.Naive()]},
+        {"requests": REQUESTS, "policies": NOTHING, "slo": NONE},
+        {"requests": ("requests", "workload"), "policies": ("polic",)},
+        skip=(("requests", "function"), ("requests", "class")),
+        use=str,
+    ),
+    Comparison: Row({"results": [result()]}, {"results": EMPTY, "slo": NONE}, use=str),
+    ss.capacity: Row(
+        {"meets": lambda rate: rate < 3},
+        {
+            "meets": FUNCTION,
+            "low": number(1e-6, 1e6),
+            "high": number(1e-6, 1e6),
+            "tolerance": number(0.001, 1),
+        },
+        skip=(("meets", "class"), ("meets", "function")),
+    ),
+    ss.SLO: Row(
+        {},
+        dict.fromkeys(("ttft_ms", "tpot_ms"), RATE | NONE),
+        use=lambda slo: result().summary(slo),
+    ),
+    ss.metrics.Distribution: Row(
+        {"counts": [(1, 1)]}, {"counts": EMPTY, "scale": whole(1)}, use=lambda d: d.row()
+    ),
+    ss.metrics.Distribution.of: Row(
+        {"values": [1]}, {"values": EMPTY | one_of([1]), "scale": whole(1)}, use=lambda d: d.row()
+    ),
+    ss.metrics.Distribution.percentile: Row(
+        {"self": ss.metrics.Distribution.of([1, 2]), "p": 1},
+        {"self": ANY, "p": number(0, 100), "rule": one_of("linear", "mlperf", "toy")},
+        {"p": ("percentile",)},
+    ),
+    ss.metrics.jain_index: Row({"amounts": [1]}, {"amounts": one_of([1])}),
+    ss.Result.summary: Row({"self": result()}, {"self": ANY, "slo": NONE}),
+    ss.Result.attainment: Row({"self": result(), "slo": ss.SLO()}, {"self": ANY, "slo": NOTHING}),
+    ss.Result.goodput_req_s: Row(
+        {"self": result(), "slo": ss.SLO()}, {"self": ANY, "slo": NOTHING}
+    ),
+    ss.Result.p99_within: Row({"self": result(), "slo": ss.SLO()}, {"self": ANY, "slo": NOTHING}),
+    ss.Result.kv_split: Row({"self": result()}, {"self": ANY, "since": NONE}),
+    ss.kv.block_map: Row(
+        {"steps": result().step_records, "kv": ss.KVCache(9)}, {"steps": EMPTY, "kv": NOTHING}
+    ),
+    ss.trace.json_lines: Row({"steps": result().step_records}, {"steps": EMPTY}),
+    ss.trace.segments: Row({"result": result()}, {"result": NOTHING}),
+    ss.trace.chrome_trace: Row({"result": result()}, {"result": NOTHING}),
+    ss.systems.toy_modes: Row({}, {k: GENERATED[k] for k in ("n", "seed")}, COUNT_NAMED),
+    ss.systems.toy_report: Row({}, {k: GENERATED[k] for k in ("n", "seed")}, COUNT_NAMED),
+    ss.systems.slot_modes: Row(
+        {},
+        {
+            "requests": FEW,
+            "slots": whole(1),
+            "step_ms": PRICE,
+            "prefill_us_per_tok": PRICE,
+            "seed": GENERATED["seed"],
+        },
+        {"requests": ("number of requests",)},
+    ),
+    ss.systems.slot_report: Row(
+        {},
+        {
+            "requests": FEW,
+            "slots": whole(1),
+            "step_ms": PRICE,
+            "prefill_us_per_tok": PRICE,
+            "seed": GENERATED["seed"],
+        },
+        {"requests": ("number of requests",)},
+    ),
+    spec.split: Row({"text": "a"}, {"text": TEXT}),
+    spec.expand: Row({"text": "a"}, {"text": TEXT}),
+    spec.policy: Row({"text": "naive"}, {"text": NOTHING}, {"text": ("policy",)}),
+    spec.requests: Row({"text": "toy"}, {"text": NOTHING}, {"text": ("workload",)}),
+    spec.prices: Row({"text": "toy"}, {"text": NOTHING}, {"text": ("cost",)}),
+    spec.slo: Row({"text": "ttft_ms=1"}, {"text": NOTHING}, {"text": ("SLO",)}),
+}
+
+TRACE = {
+    "vllm_version": "0.33.0",
+    "config": {
+        **dict.fromkeys(("max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks"), 64),
+        **dict.fromkeys(("max_model_len", "max_steps"), 99),
+        **dict.fromkeys(("cost_base_us", "cost_prefill_us", "cost_decode_us"), 1),
+        "stall_steps": 3,
+        "block_size": 16,
+        "long_prefill_token_threshold": 0,
+        "enable_chunked_prefill": True,
+        "policy": "fcfs",
+    },
+    "effective": {},
+    "arrivals": "arrival_us",
+    "requests": [[0, 0, 20, 3, 0]],
+}
+FIGURE = "servesim.figs:naive_load"
+DRILL = "servesim.exercises:waits"
+CHECKED = Path(__file__).parents[1] / "assignments" / "warmup" / "policy.py"
+SEED = whole(0, 99)
+ENTRY = roster.Entry("a")
+SUBMISSION = roster.Submission("a", CHECKED, 0.0)
+CASE = {"name": "busy", "requests": tuple(SMALL)}
+RULE = {"name": "one", "points": 1, "demand": "D.", "hint": "H.", "check": lambda run: None}
+POINTS = number(0)
+
+ROWS |= {
+    replay.read: Row({}, {"path": TEXT}),
+    replay.replay: Row({"trace": TRACE}, {"trace": NOTHING, "policy": NOTHING}),
+    replay.setup: Row({"trace": TRACE}, {"trace": NOTHING, "policy": NOTHING}),
+    replay.steps: Row({"result": result()}, {"result": NOTHING}),
+    replay.first_difference: Row(
+        {"result": result(), "trace": {"steps": []}}, {"result": NOTHING, "trace": NOTHING}
+    ),
+    sweep.sweep: Row(
+        {"policies": "naive", "workloads": "poisson:n=1", "executor": InThisProcess()},
+        {
+            "policies": NOTHING,
+            "workloads": NOTHING,
+            "costs": NOTHING,
+            "kv_blocks": whole(1) | NONE | one_of([1], [None]),
+            "slos": NONE | one_of([None]),
+            "block_size": whole(1) | one_of([1]),
+            "never_fits": one_of("error", "reject"),
+            "out": NONE,
+            "fresh": FLAG,
+            "executor": NONE,
+            "jobs": whole(1) | NONE,
+        },
+        {
+            "policies": ("polic",),
+            "workloads": ("workload",),
+            "costs": ("cost",),
+            "slos": ("SLO", "slo"),
+            "kv_blocks": ("blocks",),
+            "out": ("out",),
+        },
+        skip=(("executor", "None"),),
+    ),
+    sweep.as_text: Row(
+        {"rows": [], "suffix": ".csv"}, {"rows": EMPTY, "suffix": one_of(".csv", ".jsonl")}
+    ),
+    spec.value_of: Row({"text": ""}, {"text": TEXT}),
+    spec.file_in: Row({"text": ""}, {"text": TEXT}),
+    explore.explore: Row(
+        {"target": FIGURE},
+        {
+            "target": NOTHING,
+            "fixed": NONE | EMPTY_DICT,
+            "caption": TEXT,
+            "labels": NONE | EMPTY_DICT,
+            "id": NONE | one_of("nosuch"),
+        },
+        dict.fromkeys(("target", "fixed"), ("explore",)),
+        skip=(("target", "function"),),
+    ),
+    explore.render: Row(
+        {"target": FIGURE, "values": {}},
+        {"target": NOTHING, "values": EMPTY_DICT, "defaults": NONE | EMPTY_DICT, "id": TEXT | NONE},
+        dict.fromkeys(("target", "values"), ("explore",)),
+        skip=(("target", "function"),),
+    ),
+    slider: Row(
+        {"min": 0, "max": 1, "step": 0.5, "default": 0},
+        dict.fromkeys(("min", "max", "step", "default"), number(-1e15, 1e15)),
+        dict.fromkeys(("min", "max", "step", "default"), ("rate",)),
+    ),
+    choices: Row(
+        {"options": [0.5, 1.0], "default": 1.0},
+        {"options": one_of([1]), "default": one_of(0.5, 1, 1.0)},
+        dict.fromkeys(("options", "default"), ("rate",)),
+    ),
+    explore.Slider.clean: Row(
+        {"self": explore.Slider("rate", "Rate", 0, 4, 1, 0), "value": 0},
+        {"self": ANY, "value": number(0, 4)},
+        {"value": ("rate",)},
+    ),
+    explore.Choice.clean: Row(
+        {"self": explore.Choice("mode", "Mode", ("a", 1), "a"), "value": "a"},
+        {"self": ANY, "value": one_of(1, 1.0)},
+        {"value": ("mode",)},
+    ),
+    steps.Steps: Row(
+        {},
+        {"default": whole(0, 10**6) | one_of(1.0), "name": ANY, "label": ANY},
+        {"default": ("step",)},
+        use=lambda control: control.check(),
+    ),
+    steps.Steps.clean: Row(
+        {"self": steps.Steps(), "value": 0},
+        {"self": ANY, "value": whole(0, 10**6) | one_of(1.0)},
+        {"value": ("step",)},
+    ),
+    predict.predict: Row(
+        {"question": "What?", "choices": {"this": "No.", "that": "Yes."}, "answer": "b"},
+        {"question": one_of("nosuch", "7", "a\nb", "\0"), "choices": NOTHING, "answer": NOTHING},
+    ),
+    predict.Prediction.feedback: Row(
+        {
+            "self": predict.predict("What?", {"this": "No.", "that": "Yes."}, answer="b"),
+            "choice": "a",
+        },
+        {"self": ANY, "choice": NOTHING},
+    ),
+    drill.drill: Row(
+        {"target": DRILL}, {"target": NOTHING, "id": NONE | TEXT}, {"target": ("explore", "target")}
+    ),
+    drill.Drill.exercise: Row(
+        {"self": drill.drill(DRILL), "seed": 1}, {"self": ANY, "seed": number(0, 99)}
+    ),
+    Ask.check: Row({"self": Ask("Wait", "ms", 7), "given": "7"}, {"self": ANY, "given": TEXT}),
+    exercises.Exercise.reply: Row(
+        {"self": exercises.waits(0), "given": ["1", "2", "3"]},
+        {"self": ANY, "given": NONE},
+        {"given": ("given", "exercise")},
+    ),
+    **{
+        getattr(exercises, name): Row({}, {"seed": whole(-(2**63), 2**63 - 1)})
+        for name in exercises.__all__
+        if name[0].islower()
+    },
+    stepper.stepper: Row(
+        {"run": SMALL, "policies": "naive"},
+        {
+            "run": NOTHING,
+            "policies": NOTHING,
+            "step": whole(0, 10**6) | one_of(1.0),
+            "caption": TEXT,
+            "id": TEXT,
+        },
+        {"run": ("run", "workload", "stepper"), "policies": ("polic",)},
+    ),
+    page.answer: Row({"request": "{}"}, {"request": ANY}),
+    evidence.Check: Row(
+        {"what": "figure", "ours": 1.0, "published": 1.0, "tolerance": 0.1},
+        {
+            "what": TEXT,
+            "ours": number(),
+            "published": number(1e-8),
+            "tolerance": number(0),
+            "unit": TEXT,
+        },
+        {"published": ("figure",)},
+        use=lambda check: check.row(),
+    ),
+    evidence.verdict: Row(
+        {"checks": [evidence.Check("figure", 1.0, 1.0, 0.1)]},
+        {"checks": NOTHING, "named": whole(0)},
+        {"checks": ("check",)},
+    ),
+    evidence.interval: Row(
+        {"values": [1.0] * 10},
+        {"values": NOTHING, "level": NOTHING},
+        dict.fromkeys(("values", "level"), ("values", "level", "interval")),
+    ),
+    evidence.mean_wait_s: Row(
+        {"rate": 0.1, "services_s": [1.0]},
+        {"rate": one_of(0.5, 1e-308, 0), "services_s": one_of([1])},
+        {"rate": ("rate", "load")},
+    ),
+    evidence.describe: Row(
+        {"requests": ss.workload.poisson(5)}, {"requests": NOTHING, "window_s": number(5e-324)}
+    ),
+    # The grader, for students and instructors.
+    checking.check: Row(
+        {"file": CHECKED, "assignment": "warmup"}, {"file": NOTHING, "assignment": NOTHING}
+    ),
+    assignments.find: Row({"name": "warmup"}, {"name": NOTHING}, {"name": ("assignment",)}),
+    assignment.literal: Row(
+        {"text": "A = 1", "name": "A"},
+        {"text": NOTHING, "name": one_of("A")},
+        dict.fromkeys(("text", "name"), ("name", "the file")),
+    ),
+    assignment.Case: Row(
+        CASE,
+        {
+            "name": TEXT,
+            "requests": EMPTY,
+            "options": a(dict),
+            "cost": NOTHING,
+            "kv": NOTHING,
+            "never_fits": one_of("error", "reject", "try"),
+            "may_stall": FLAG,
+            "max_steps": whole(1),
+        },
+    ),
+    assignment.Invariant: Row(
+        RULE,
+        {
+            "name": TEXT,
+            "points": POINTS,
+            "demand": TEXT,
+            "hint": TEXT,
+            "check": FUNCTION,
+            "cases": a(list, tuple, dict),
+            "engine_rules": a(list, tuple, dict),
+        },
+    ),
+    assignment.FileRule: Row(
+        RULE,
+        {
+            "name": TEXT,
+            "points": POINTS,
+            "demand": TEXT,
+            "hint": TEXT,
+            "check": FUNCTION,
+            "runs": whole(0),
+            "last_hint": TEXT,
+        },
+    ),
+    assignment.Performance: Row(
+        {k: v for k, v in RULE.items() if k != "check"} | {"measure": len, "bound": len},
+        {
+            "name": TEXT,
+            "points": POINTS,
+            "demand": TEXT,
+            "hint": TEXT,
+            "measure": FUNCTION,
+            "bound": FUNCTION,
+            "unit": TEXT,
+            "cases": a(list, tuple, dict),
+            "higher_is_better": FLAG,
+            "full_at": number(),
+            "none_at": number(),
+        },
+    ),
+    assignment.Assignment: Row(
+        {
+            "name": "mine",
+            "title": "T",
+            "task": "T.",
+            "rules": (assignment.Invariant(**RULE),),
+            "cases": (assignment.Case(**CASE),),
+            "reference": lambda case: ss.policies.Naive(),
+        },
+        {
+            "name": TEXT,
+            "title": TEXT,
+            "task": TEXT,
+            "rules": NOTHING,
+            "cases": NOTHING,
+            "reference": FUNCTION,
+            "class_name": TEXT,
+            "hours": number(0),
+        },
+        {"rules": ("rule",), "cases": ("case",)},
+    ),
+    process.Limits: Row(
+        {},
+        {
+            name: (whole if name in ("memory", "output", "answer") else number)(0)
+            for name in inspect.signature(process.Limits).parameters
+        },
+    ),
+    folder.Task: Row(
+        {"assignment": "warmup"},
+        {
+            "assignment": NOTHING,
+            "hidden": NONE,
+            "seed": whole(-(2**63), 2**63 - 1) | NONE,
+            "unsafe": FLAG,
+            "limits": NOTHING,
+        },
+        use=lambda task: task.cases(),
+    ),
+    folder.Terms: Row({}, {"due": number(-1e12, 1e12) | NONE, "per_day": number(0, 100)}),
+    folder.read_csv: Row({}, {"file": TEXT}),
+    gradescope.submitted: Row({}, {"folder": TEXT}),
+    gradescope.autograder: Row(
+        {"assignment": assignments.find("warmup"), "hidden": None, "seed": None},
+        {"assignment": NOTHING, "hidden": NONE, "seed": whole(-(2**63), 2**63 - 1) | NONE},
+    ),
+    hidden.hidden_cases: Row(
+        {
+            "assignment": assignments.find("warmup"),
+            "folder": CHECKED.parents[2] / "instructor",
+            "seed": None,
+        },
+        {"assignment": NOTHING, "folder": NOTHING, "seed": whole(-(2**63), 2**63 - 1) | NONE},
+        {"folder": ("hidden",)},
+    ),
+    release.release: Row(
+        {"target": "out", "root": "."},
+        {"target": TEXT, "root": TEXT | NONE},
+        dict.fromkeys(("target", "root"), ("release", "target", "root")),
+        skip=(("root", "None"),),
+    ),
+    release.strip: Row({"text": "", "named": "a.py"}, {"text": TEXT, "named": ANY}),
+    roster.moment: Row({"text": "2026-10-01T23:59"}, {"text": NOTHING}, {"text": ("--due",)}),
+    roster.read_roster: Row({}, {"file": TEXT}, {"file": ("--roster",)}),
+    roster.submissions: Row({}, {"folder": TEXT}, {"folder": ("submissions",)}),
+    roster.entries: Row(
+        {"found": [SUBMISSION], "roster": None}, {"found": EMPTY, "roster": NONE | a(dict)}
+    ),
+    roster.days_late: Row(
+        {"submission": SUBMISSION, "due": 1.0},
+        {"submission": NOTHING, "due": number(-1e12, 1e12) | NONE},
+    ),
+    source.read: Row({}, {"file": TEXT}),
+}
+
+
+def names_of(fn):
+    """Return a function's options: all but `self` and what it takes without a name."""
+    options = inspect.signature(fn).parameters.values()
+    return [o for o in options if o.name != "self" and o.kind is not o.VAR_KEYWORD]
+
+
+def call(fn, given):
+    """Call a function with options by name, also those that have to be given by place."""
+    given = dict(given)
+    by_place = [o.name for o in names_of(fn) if o.kind is o.POSITIONAL_ONLY]
+    return fn(*[given.pop(name) for name in by_place if name in given], **given)
+
+
+@pytest.fixture
+def no_hang():
+    """Fail what takes half a minute, where that can be done."""
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def hangs(*_):
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def faults(make, fits, *names):
+    """Say what is wrong with how a value is taken; nothing if it is used, or told clearly."""
+    try:
+        make()
+    except ss.InputError as error:
+        return clear(str(error), *(() if fits else names))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:200]
+    return "" if fits else "is taken without a word"
+
+
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize(
+    ("fn", "option"),
+    [
+        pytest.param(fn, option, id=f"{fn.__module__}.{fn.__qualname__}-{option}")
+        for fn, row in ROWS.items()
+        for option in row.kinds
+        if option != "self"
+    ],
+)
+def test_an_option_is_right_or_told(fn, option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    row, wrong = ROWS[fn], {}
+    for label, value in NASTY.items():
+        if (option, label) not in row.skip:
+            found = faults(
+                lambda value=value: row.use(call(fn, row.good | {option: value})),
+                row.kinds[option].fits(value),
+                option,
+                *row.named.get(option, ()),
+            )
+            wrong |= {label: found} if found else {}
+    assert not wrong, f"{option} is a {row.kinds[option].says}"
+
+
+@pytest.mark.parametrize("fn", ROWS, ids=lambda fn: fn.__qualname__)
+def test_every_option_is_in_the_table(fn):
+    assert {o.name for o in names_of(fn)} == ROWS[fn].kinds.keys() - {"self"}
+
+
+def test_the_table_notices_what_is_wrong():
+    assert faults(lambda: ss.Request(0, 0, 1, 1), False) == "is taken without a word"
+    assert "TypeError" in faults(lambda: len(3), False)
+    for sentence in ("rate is bad", "a\nb c d e f", "rate: it is an odd ValueError"):
+        assert clear(sentence, "rate")
+    assert clear("rate must be a number, not 'x'", "cost")
+    assert not clear("rate must be a number, not 'x'", "rate")
+
+
+OWN = "called by the simulator with what it has made or looked at"
+BOOK = "called by the book's pages: a mistake there keeps its traceback, for its author"
+GRADER = "called by the grader with what it has read and looked at"
+
+INNER_MODULES = {
+    **dict.fromkeys(("arrivals", "audit", "batch", "job", "ledger", "runs", "stretch"), OWN),
+    **dict.fromkeys(("checks", "errors", "output", "policies.draft"), OWN),
+    **dict.fromkeys(("book", "lives", "plots", "story", "studies"), BOOK),
+    **dict.fromkeys(("figs", "svg", "exercises", "grade.pages"), BOOK),
+    **dict.fromkeys(("grade.child", "grade.isolation", "grade.judge", "grade.load"), GRADER),
+    **dict.fromkeys(("grade.report", "grade.shrink", "grade.assignments"), GRADER),
+    **dict.fromkeys(("cli", "grade.cli"), "the command lines, whose flags are below"),
+}
+INNER = {
+    **dict.fromkeys(("bound.Prices", "capacity.Capacity", "compare.told"), OWN),
+    **dict.fromkeys(("capacity.grid", "compare.text_table", "compare.html_table"), OWN),
+    **dict.fromkeys(("cost.Work", "cost.Cost", "cost.Model", "cost.Gpu"), OWN),
+    **dict.fromkeys(("cost.shortcut", "cost.whole", "drill.Drill", "explore.Explorer"), OWN),
+    **dict.fromkeys(("engine.Engine", "engine.SupportsPlan", "explore.Fixed"), OWN),
+    **dict.fromkeys(("explore.Slider", "explore.Choice", "explore.figure_id"), OWN),
+    **dict.fromkeys(("explore.sentence", "explore.in_kernel", "explore.mimebundle"), OWN),
+    **dict.fromkeys(("kv.blocks_for", "kv.so_many", "kv.power_of_two", "kv.Snapshot"), OWN),
+    **dict.fromkeys(("kv.BlockPool", "kv.BuddyPool", "kv.Room", "metrics.KVSplit"), OWN),
+    **dict.fromkeys(("metrics.Result", "page.parameter", "plan.asdict_shallow"), OWN),
+    **dict.fromkeys(("plan.Queue", "plan.View", "plan.everything", "predict.Prediction"), OWN),
+    "plan.Plan": "what is in it the audit tells (tests/test_audit.py)",
+    **dict.fromkeys(("policies.base.Policy", "policies.continuous.admissible"), OWN),
+    **dict.fromkeys(("policies.shortest_first.left", "policies.vllm.Release"), OWN),
+    **dict.fromkeys(("request.Progress", "request.new_progress", "spec.build"), OWN),
+    **dict.fromkeys(("spec.choose", "sweep.Point", "sweep.grid", "sweep.check"), OWN),
+    **dict.fromkeys(("sweep.fingerprint", "sweep.simulator_digest", "sweep.Processes"), OWN),
+    **dict.fromkeys(("sweep.simulator_sources", "systems.toy_rows", "systems.tpot_ms"), OWN),
+    **dict.fromkeys(("systems.slot_lines", "trace.Scheduled", "trace.StepRecord"), OWN),
+    "trace.Segment": OWN,
+    **dict.fromkeys(("grade.assignment.Failure", "grade.assignment.Run"), GRADER),
+    **dict.fromkeys(("grade.checking.Report", "grade.checking.where"), GRADER),
+    **dict.fromkeys(("grade.checking.first_answer", "grade.checking.counterexample"), GRADER),
+    **dict.fromkeys(("grade.checking.quiet", "grade.folder.Graded", "grade.folder.way"), GRADER),
+    **dict.fromkeys(("grade.folder.plain", "grade.folder.read_plain"), GRADER),
+    **dict.fromkeys(("grade.folder.score", "grade.folder.forgery"), GRADER),
+    **dict.fromkeys(("grade.folder.grade_file", "grade.folder.grade"), GRADER),
+    **dict.fromkeys(("grade.folder.as_csv", "grade.folder.differences"), GRADER),
+    **dict.fromkeys(("grade.gradescope.results", "grade.gradescope.as_json"), GRADER),
+    **dict.fromkeys(("grade.hidden.folder_of", "grade.hidden.seed_in"), GRADER),
+    **dict.fromkeys(("grade.hidden.seed_number", "grade.process.Child"), GRADER),
+    **dict.fromkeys(("grade.process.sweep_up", "grade.release.solutions"), GRADER),
+    **dict.fromkeys(("grade.roster.Submission", "grade.roster.Entry"), GRADER),
+    **dict.fromkeys(("grade.roster.counting", "grade.roster.utc"), GRADER),
+    **dict.fromkeys(("grade.roster.printable", "grade.roster.cell"), GRADER),
+    **dict.fromkeys(("grade.source.Refused", "grade.source.check"), GRADER),
+    "grade.source.copied_from": GRADER,
+}
+"""What has no row, and why."""
+
+
+def public():
+    """Yield the name of every public function and class, and it."""
+    for info in pkgutil.walk_packages(ss.__path__, "servesim."):
+        if info.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(info.name)
+        for name, thing in vars(module).items():
+            own = getattr(thing, "__module__", "") == info.name and callable(thing)
+            if own and not name.startswith("_"):
+                yield f"{info.name}.{name}".removeprefix("servesim."), thing
+
+
+def is_inner(name):
+    parts = name.split(".")
+    return name in INNER or any(".".join(parts[:i]) in INNER_MODULES for i in (1, 2))
+
+
+def test_whoever_adds_a_function_or_class_adds_its_row():
+    known = dict(public())
+    assert [name for name, thing in known.items() if thing not in ROWS and not is_inner(name)] == []
+    assert [name for name in INNER if name not in known] == []
+    for name in ss.__all__:  # what a reader sees first has a row, or is a class of results
+        thing = getattr(ss, name)
+        assert (
+            not callable(thing) or f"{thing.__module__}.{name}".removeprefix("servesim.") in known
+        )
