@@ -174,10 +174,10 @@ def test_the_page_has_the_markup_that_its_script_expects() -> None:
     assert page.count("<svg") == page.count('aria-labelledby="it-')
     ids = re.findall(r'\sid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
-    labelled = re.findall(r'<label for="([^"]+)"', page)
-    assert labelled == ["it-in-seed", *(f"it-answer-{i}" for i in range(3))]
-    assert set(labelled) <= set(ids)
-    assert re.findall(r'<output[^>]* for="([^"]+)"', page) == labelled
+    labeled = re.findall(r'<label for="([^"]+)"', page)
+    assert labeled == ["it-in-seed", *(f"it-answer-{i}" for i in range(3))]
+    assert set(labeled) <= set(ids)
+    assert re.findall(r'<output[^>]* for="([^"]+)"', page) == labeled
 
 
 def test_in_a_kernel_fields_and_buttons_do_the_same() -> None:

@@ -219,7 +219,7 @@ def test_slices_take_turns_with_decodes() -> None:
     assert not any(s.work.prefill_tokens and s.work.decodes for s in result.step_records)
 
 
-def test_more_curves_than_colours_stay_apart() -> None:
+def test_more_curves_than_colors_stay_apart() -> None:
     pytest.importorskip("matplotlib")
     curves = {f"design {i}": [("", 1.0, 2.0), ("", 2.0, 3.0)] for i in range(8)}
     ax = plots.plane(curves, "x", "y")

@@ -52,7 +52,7 @@ TestPool = Pool.TestCase
 
 
 class Buddies(RuleBasedStateMachine):
-    """The same with chunks of neighbours; every block's owner is written down."""
+    """The same with chunks of neighbors; every block's owner is written down."""
 
     @initialize(size=st.integers(1, 40))
     def start(self, size):

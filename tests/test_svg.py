@@ -228,8 +228,8 @@ def test_ids_are_unique_and_references_resolve(panel: str) -> None:
         ids = re.findall(r'\sid="([^"]+)"', picture)
         assert len(ids) == len(set(ids))
         assert all(i.startswith(prefix) for i in ids)
-        labelled = re.findall(r'aria-labelledby="([^"]+)"', picture)[0].split()
-        used = set(re.findall(r"url\(#([^)]+)\)", picture)) | set(labelled)
+        labeled = re.findall(r'aria-labelledby="([^"]+)"', picture)[0].split()
+        used = set(re.findall(r"url\(#([^)]+)\)", picture)) | set(labeled)
         assert used == set(ids)
 
 
@@ -261,7 +261,7 @@ def test_text_stays_inside_the_picture(panel: str) -> None:
         assert left + w <= width + 1, text.text
 
 
-def test_flatten_leaves_plain_colours() -> None:
+def test_flatten_leaves_plain_colors() -> None:
     for dark, ink in ((False, svg.THEME["ink"]), (True, svg.THEME_DARK["ink"])):
         plain = svg.flatten(draw("timeline").svg, dark=dark)
         assert "var(" not in plain
@@ -272,7 +272,7 @@ def test_flatten_leaves_plain_colours() -> None:
 # --- files for slides and print
 
 
-def test_a_saved_svg_is_the_picture_in_plain_colours(tmp_path: Path) -> None:
+def test_a_saved_svg_is_the_picture_in_plain_colors(tmp_path: Path) -> None:
     figure = draw("timeline")
     for dark in (False, True):
         path = figure.save(tmp_path / "slide.svg", dark=dark)
@@ -332,7 +332,7 @@ def test_panels_share_an_x_axis() -> None:
     assert d > b
 
 
-def test_hatch_and_marker_go_with_every_colour() -> None:
+def test_hatch_and_marker_go_with_every_color() -> None:
     looks = [svg.style(i) for i in range(1, 37)]
     assert len({(s.color, s.hatch) for s in looks}) == 36
     assert len({s.hatch for s in looks[:6]}) == len({s.marker for s in looks[:6]}) == 6
@@ -375,7 +375,7 @@ def test_bad_input_is_named_in_one_sentence(make: Callable[[], object], words: s
     assert "\n" not in str(caught.value)
 
 
-# ------------------------------------------------------------------------------ colours
+# ------------------------------------------------------------------------------ colors
 
 
 def linear_rgb(color: str) -> list[float]:
@@ -434,7 +434,7 @@ def test_contrast(theme: dict[str, str]) -> None:
 
 @BOTH
 @pytest.mark.parametrize("kind", BLINDNESS)
-def test_colours_stay_apart_for_the_colour_blind(theme: dict[str, str], kind: str) -> None:
+def test_colors_stay_apart_for_the_color_blind(theme: dict[str, str], kind: str) -> None:
     colors = [theme[f"c{i}"] for i in range(1, 7)]
     seen = [
         lab(
@@ -445,7 +445,7 @@ def test_colours_stay_apart_for_the_colour_blind(theme: dict[str, str], kind: st
     assert min(math.dist(a, b) for a, b in itertools.combinations(seen, 2)) > 15
 
 
-def test_the_style_sheet_has_the_same_colours() -> None:
+def test_the_style_sheet_has_the_same_colors() -> None:
     css = LIVE_CSS.read_text(encoding="utf-8")
     blocks = {
         ":root": svg.THEME,

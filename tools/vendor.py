@@ -47,7 +47,7 @@ PACKAGES = {
     ),
     "pyodide": Package(
         "pyodide@314.0.7",
-        # The first two name its licence and where its source is.
+        # The first two name its license and where its source is.
         (
             "README.md",
             "package.json",

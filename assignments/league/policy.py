@@ -6,7 +6,7 @@ after that on average. There is more to do than can be done. Blocks are bought o
 
 from servesim import Plan
 
-DEFENCE = """
+DEFENSE = """
 Say in a hundred words what your policy does and whom it fails. Name a metric and a number.
 """
 

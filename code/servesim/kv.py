@@ -2,7 +2,7 @@
 
 With paging a pool only counts. Blocks are interchangeable (that is the point of it), so which
 block is whose matters to a picture, not to a schedule. Without paging a request's blocks must be
-neighbours, and it does matter: a buddy allocator finds a place for them.
+neighbors, and it does matter: a buddy allocator finds a place for them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class KVCache:
     null_block : bool
         If True one of the blocks is a placeholder that no request can hold, as in vLLM.
     contiguous : bool
-        If True the blocks of a request must be neighbours: they are cut out in chunks of a
+        If True the blocks of a request must be neighbors: they are cut out in chunks of a
         power of two by a buddy allocator. Without it (paging) any free blocks will do.
 
     Raises
@@ -147,7 +147,7 @@ class BlockPool:
 
 
 class BuddyPool(BlockPool):
-    """A pool that hands out chunks: 2, 4, 8, ... neighbouring blocks, by Knuth's buddy system.
+    """A pool that hands out chunks: 2, 4, 8, ... neighboring blocks, by Knuth's buddy system.
 
     A chunk that is too large is halved until it fits; two free halves of one chunk (buddies) are
     put together again. Of the chunks that are large enough the smallest is taken, and of equal

@@ -94,7 +94,7 @@ class Distribution:
         p : float
             From 0 to 100.
         rule : {"linear", "mlperf", "toy"}
-            "linear" interpolates between neighbours (NumPy's default, used by vLLM's
+            "linear" interpolates between neighbors (NumPy's default, used by vLLM's
             benchmark). "mlperf" is ``sorted(x)[int(n * p)]`` (the last value if that is one too
             far), "toy" is ``sorted(x)[int(n * p) - 1]``, as in system A.
 

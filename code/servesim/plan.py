@@ -59,7 +59,7 @@ class View:
     more_to_come : bool
         True if requests will still arrive.
     holes : list of int or None
-        Sizes of the free chunks, if the blocks of a request must be neighbours; None if any free
+        Sizes of the free chunks, if the blocks of a request must be neighbors; None if any free
         blocks will do (paging).
     """
 

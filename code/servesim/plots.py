@@ -32,7 +32,7 @@ KIND_LOOKS: dict[str, tuple[str, str]] = {
     "stalled": (PALETTE[3], ".."),
     "preempted": (PALETTE[4], "xx"),
 }
-"""Colour and hatch for what a request is doing."""
+"""Color and hatch for what a request is doing."""
 
 
 class NoPlotsError(ImportError):
@@ -78,7 +78,7 @@ def axes(width: float = 7.0, height: float = 3.5) -> Axes:
             "this plot needs matplotlib, which is not installed here; everything else goes on"
         ) from None
     style: Any = {
-        # From the seventh on colours come again, each with the next line style.
+        # From the seventh on colors come again, each with the next line style.
         "axes.prop_cycle": cycler(color=PALETTE * 2)
         + cycler(linestyle=LINE_STYLES + LINE_STYLES[1:] + LINE_STYLES[:1]),
         "axes.spines.top": False,
@@ -111,9 +111,9 @@ def timeline(result: Result, ax: Axes | None = None) -> Axes:
     ax = ax or axes(height=1.2 + 0.22 * len(result.records))
     order = {r.request.id: i for i, r in enumerate(result.records)}
     for s in segments(result):
-        colour, hatch = KIND_LOOKS[s.kind]
+        color, hatch = KIND_LOOKS[s.kind]
         start, end = s.start_ns / NS_PER_S, s.end_ns / NS_PER_S
-        ax.barh(order[s.id], end - start, left=start, color=colour, hatch=hatch, edgecolor="white")
+        ax.barh(order[s.id], end - start, left=start, color=color, hatch=hatch, edgecolor="white")
     drawn = dict.fromkeys(s.kind for s in segments(result))
     handles = [
         ax.barh(0, 0, color=KIND_LOOKS[k][0], hatch=KIND_LOOKS[k][1], edgecolor="white", label=k)
@@ -191,7 +191,7 @@ def theory(
     log: str = "",
     errors: dict[str, Sequence[float]] | None = None,
 ) -> Axes:
-    """Draw what runs gave as dotted markers, and a formula as a plain line of the same colour.
+    """Draw what runs gave as dotted markers, and a formula as a plain line of the same color.
 
     Parameters
     ----------
@@ -209,12 +209,12 @@ def theory(
     """
     ax = ax or axes()
     for i, (label, y) in enumerate(runs.items()):
-        colour, marker = PALETTE[i % len(PALETTE)], "os^DPX"[i % 6]
-        ax.plot(x, y, linestyle=":", linewidth=1, color=colour, marker=marker, label=label)
+        color, marker = PALETTE[i % len(PALETTE)], "os^DPX"[i % 6]
+        ax.plot(x, y, linestyle=":", linewidth=1, color=color, marker=marker, label=label)
         if errors and label in errors:
-            ax.errorbar(x, y, yerr=errors[label], fmt="none", color=colour, capsize=4)
+            ax.errorbar(x, y, yerr=errors[label], fmt="none", color=color, capsize=4)
         if label in formulas:
-            ax.plot(x, formulas[label], color=colour, marker="", linestyle="-")
+            ax.plot(x, formulas[label], color=color, marker="", linestyle="-")
     if "x" in log:
         ax.set_xscale("log", base=2)
         ax.set_xticks(list(x), [f"{v:g}" for v in x])
@@ -238,8 +238,8 @@ def arrivals(workloads: dict[str, Sequence[Request]], ax: Axes | None = None) ->
     ax = ax or axes(height=0.9 + 0.55 * len(workloads))
     times = [[r.arrival_s for r in requests] for requests in workloads.values()]
     rows = range(len(workloads), 0, -1)
-    colours = [PALETTE[i % len(PALETTE)] for i in range(len(workloads))]
-    ax.eventplot(times, lineoffsets=list(rows), linelengths=0.7, linewidths=1.3, colors=colours)
+    colors = [PALETTE[i % len(PALETTE)] for i in range(len(workloads))]
+    ax.eventplot(times, lineoffsets=list(rows), linelengths=0.7, linewidths=1.3, colors=colors)
     ax.set(xlabel="time (s)")
     ax.set_yticks(list(rows), list(workloads))
     ax.grid(axis="y", visible=False)
@@ -270,9 +270,9 @@ def life(result: Result, request_id: int, ax: Axes | None = None) -> Axes:
     bars: dict[str, Any] = {}
     for s in segments(result):
         if s.id == request_id:
-            colour, hatch = KIND_LOOKS[s.kind]
+            color, hatch = KIND_LOOKS[s.kind]
             start, end = s.start_ns / NS_PER_MS, s.end_ns / NS_PER_MS
-            style: Any = {"color": colour, "hatch": hatch, "edgecolor": "white"}
+            style: Any = {"color": color, "hatch": hatch, "edgecolor": "white"}
             bars[s.kind] = ax.barh(0, end - start, 0.5, left=start, label=s.kind, **style)
     tokens = [t / NS_PER_MS for t in record.token_times_ns()]
     look: Any = {"color": "white", "markeredgecolor": "black", "label": "token"}
@@ -314,8 +314,8 @@ def shares(rows: dict[str, dict[str, float]], xlabel: str, ax: Axes | None = Non
     left = [0.0] * len(names)
     for i, part in enumerate(next(iter(rows.values()))):
         widths = [rows[name][part] for name in names]
-        colour, hatch = PALETTE[i % len(PALETTE)], HATCHES[i % len(HATCHES)]
-        ax.barh(names, widths, left=left, color=colour, hatch=hatch, edgecolor="white", label=part)
+        color, hatch = PALETTE[i % len(PALETTE)], HATCHES[i % len(HATCHES)]
+        ax.barh(names, widths, left=left, color=color, hatch=hatch, edgecolor="white", label=part)
         left = [a + b for a, b in zip(left, widths, strict=True)]
     ax.set(xlabel=xlabel, xlim=(0, max(left)))
     ax.invert_yaxis()
@@ -345,9 +345,9 @@ def against(
     rows = range(len(ours))
     pairs = [(ours[label], published[label]) for label in ours]
     ax.hlines(rows, *zip(*pairs, strict=True), color="#7B8794", linewidth=1)
-    for values, name, marker, colour in ((published, "published", "o", 0), (ours, "ours", "s", 1)):
+    for values, name, marker, color in ((published, "published", "o", 0), (ours, "ours", "s", 1)):
         x = [values[label] for label in ours]
-        ax.plot(x, rows, marker, linestyle="", color=PALETTE[colour], label=name)
+        ax.plot(x, rows, marker, linestyle="", color=PALETTE[color], label=name)
     edge = 1.25 * max(*ours.values(), *published.values())
     for row, label in zip(rows, ours, strict=True):
         change = 100 * (ours[label] / published[label] - 1)
@@ -385,7 +385,7 @@ def plane(
     for k, (label, points) in enumerate(curves.items()):
         _, xs, ys = zip(*points, strict=True)
         look: Any = {"marker": MARKERS[k % len(MARKERS)]}
-        if k >= len(PALETTE):  # its colour was there before: a hollow marker around that one's
+        if k >= len(PALETTE):  # its color was there before: a hollow marker around that one's
             look |= {"markersize": 11, "markerfacecolor": "none"}
         ax.plot(xs, ys, label=label, **look)
         for i, (name, x, y) in enumerate(points):

@@ -105,7 +105,7 @@ def segments(result: Result) -> list[Segment]:
 
     Kinds are ``waiting`` (in the queue), ``prefill`` and ``decode`` (in a step that computes for
     it), ``stalled`` (in the batch, but the step computes for others only) and ``preempted`` (back
-    in the queue). Neighbouring stretches of one kind are merged.
+    in the queue). Neighboring stretches of one kind are merged.
 
     Parameters
     ----------

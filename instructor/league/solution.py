@@ -7,10 +7,10 @@ after that on average. There is more to do than can be done. Blocks are bought o
 from servesim import Plan
 
 # BEGIN SOLUTION
-# STARTER: DEFENCE = """
+# STARTER: DEFENSE = """
 # STARTER: Say in a hundred words what your policy does and whom it fails. Name a metric and a number.
 # STARTER: """
-DEFENCE = """
+DEFENSE = """
 Under overload first come, first served makes everybody late: whoever is next has nearly always
 waited too long already. So I ask of each waiting request whether it can still be in time. Those
 that can go first, in order of arrival. Those that cannot wait until 8 s have passed, and then

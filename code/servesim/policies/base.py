@@ -15,7 +15,7 @@ class Policy:
     ----------
     knows_output_length : bool
         Declare True to see `Progress.predicted_output`, which no real scheduler sees. Results
-        are labelled accordingly.
+        are labeled accordingly.
     reserve_all : bool
         Declare True to give a request all the blocks it will ever need when it joins.
         Needs `knows_output_length`.

@@ -16,7 +16,7 @@ from .panel import Frame, Panel
 
 
 class BlockMap(Panel):
-    """A pool of blocks as a grid of cells, coloured by owner.
+    """A pool of blocks as a grid of cells, colored by owner.
 
     Parameters
     ----------

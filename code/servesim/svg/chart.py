@@ -134,14 +134,14 @@ class Chart(Panel):
         color : int or str, optional
             A series slot (1, 2, ...) or a kind (``"prefill"``); the next free slot if not given.
         ghost : bool
-            Draw it as the default run: grey, dashed, behind the others, taking up no slot.
+            Draw it as the default run: gray, dashed, behind the others, taking up no slot.
         lo, hi : iterables of numbers
             An error band around the line, one pair for each point.
 
         Raises
         ------
         InputError
-            If the lengths differ or there is no such colour.
+            If the lengths differ or there is no such color.
         """
         series = self._add("line", name, xs, ys, color, ghost)
         series.lo, series.hi = list(lo), list(hi)
@@ -517,7 +517,7 @@ def _spread(wanted: Sequence[float], pitch: float, top: float, bottom: float) ->
 
     for place in wanted:
         groups.append([place])
-        # Neighbours that are too close become one group, centred on what they wanted.
+        # Neighbors that are too close become one group, centered on what they wanted.
         while len(groups) > 1 and first(groups[-2]) + pitch * len(groups[-2]) > first(groups[-1]):
             groups[-2:] = [groups[-2] + groups[-1]]
     return [first(group) + pitch * i for group in groups for i in range(len(group))]

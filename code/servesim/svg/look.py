@@ -12,7 +12,7 @@ Cell: TypeAlias = str | int | float | None
 Value: TypeAlias = float | int | None
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CB6FA6", "#6B4A00", "#3D4652")
-"""Series colours on a light page: Okabe and Ito's, the pale ones darkened to 3:1 on white."""
+"""Series colors on a light page: Okabe and Ito's, the pale ones darkened to 3:1 on white."""
 
 PALETTE_DARK = ("#3F9BD8", "#FF8533", "#2FD3A5", "#BF5F96", "#F5DF7A", "#F0F3F6")
 """The same hues for a dark page."""
@@ -27,7 +27,7 @@ THEME: dict[str, str] = {
     "grid": "#e4e7eb",
     **dict(zip(_NAMES, PALETTE, strict=True)),
 }
-"""Every colour by name, light. Each is also a CSS variable: ``--ss-ink``, ``--ss-c1``, ..."""
+"""Every color by name, light. Each is also a CSS variable: ``--ss-ink``, ``--ss-c1``, ..."""
 
 THEME_DARK: dict[str, str] = {
     "bg": "#121212",
@@ -39,7 +39,7 @@ THEME_DARK: dict[str, str] = {
 }
 
 # Where no style sheet sets the variables (a notebook, say, light or dark), text takes the
-# colour of the text around it and the grid is a translucent grey.
+# color of the text around it and the grid is a translucent gray.
 _FALLBACK = {
     **THEME,
     "ink": "currentColor",
@@ -51,7 +51,7 @@ MARKERS = ("circle", "square", "triangle", "diamond", "plus", "cross")
 """Marker of each series slot; matplotlib's are ``o s ^ D P X``."""
 
 HATCHES = ("none", "diagonal", "dots", "grid", "horizontal", "back")
-"""Hatch of each series slot, so that no figure depends on colour alone."""
+"""Hatch of each series slot, so that no figure depends on color alone."""
 
 WIDTH = 560
 """Default width in px: 16 px text is still 9 px when the picture shrinks to 320 px."""
@@ -63,7 +63,7 @@ FONT = "system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How one kind of thing looks: never by colour alone."""
+    """How one kind of thing looks: never by color alone."""
 
     color: str
     hatch: str = "none"
@@ -97,17 +97,17 @@ def style(key: int | str) -> Style:
     if key < 1:
         raise InputError(f"svg: series slots count from 1, not {key}")
     turn, i = divmod(key - 1, len(PALETTE))
-    # From the seventh on colours come again, each with the next hatch and marker.
+    # From the seventh on colors come again, each with the next hatch and marker.
     j = (i + turn) % len(HATCHES)
     return Style(_NAMES[i], HATCHES[j], MARKERS[j])
 
 
 def paint(name: str) -> str:
-    """Return a theme colour as a CSS variable with its fallback."""
+    """Return a theme color as a CSS variable with its fallback."""
     return name if name == "none" else f"var(--ss-{name}, {_FALLBACK[name]})"
 
 
 def flatten(svg: str, *, dark: bool = False) -> str:
-    """Replace CSS variables by plain colours, for programs that know none (print, LaTeX)."""
+    """Replace CSS variables by plain colors, for programs that know none (print, LaTeX)."""
     theme = THEME_DARK if dark else THEME
     return re.sub(r"var\(--ss-(\w+), [^()]*(?:\([^()]*\))?\)", lambda m: theme[m[1]], svg)

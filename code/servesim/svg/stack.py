@@ -94,7 +94,7 @@ class Figure:
     def save(self, file: str | Path, *, dark: bool = False) -> Path:
         """Write the picture to a file, for slides or print.
 
-        An SVG is written with plain colours, which every program understands. Anything else is
+        An SVG is written with plain colors, which every program understands. Anything else is
         made from it by ``rsvg-convert`` (librsvg). The background is transparent.
 
         Parameters
@@ -102,7 +102,7 @@ class Figure:
         file : str or Path
             A name that ends in .svg, .pdf or .png. A file that is there is replaced.
         dark : bool
-            Colours for a dark background.
+            Colors for a dark background.
 
         Returns
         -------
@@ -237,7 +237,7 @@ def figure(
     width : float
         Width in px; a timeline can make it wider.
     share_x : bool
-        Whether all panels with an x axis share its ends, labelled once at the bottom.
+        Whether all panels with an x axis share its ends, labeled once at the bottom.
     limits : mapping of str to int, optional
         Where a control must end, by its name.
 

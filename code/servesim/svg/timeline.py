@@ -136,7 +136,7 @@ class Timeline(Panel):
                 times = f"{fmt(s.start)} to {fmt(s.end)} {self.unit} ({fmt(s.end - s.start)})"
                 hover = f"{row.label}: {s.kind}, {times}" + (f"; {s.note}" if s.note else "")
                 a, b = x(s.start), x(s.end)
-                # A hair between neighbours, where there is room for it.
+                # A hair between neighbors, where there is room for it.
                 gap = 0.8 if b - a > 3 else 0.0
                 canvas.block(a, middle - h / 2, b - a - gap, h, look, hover)
             if row.arrival is not None:

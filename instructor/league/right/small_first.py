@@ -2,7 +2,7 @@
 
 from servesim import Plan
 
-DEFENCE = """
+DEFENSE = """
 Small prompts go first: each of them is quickly served, and the time that one long prompt takes is
 enough for ten short ones. That is shortest job first, as far as one can know it: the length of
 the answer is not in the view. Each token of a prompt, up to 2000, puts a request back by 10 ms, so

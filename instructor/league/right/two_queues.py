@@ -2,7 +2,7 @@
 
 from servesim import Plan
 
-DEFENCE = """
+DEFENSE = """
 Requests that have waited for less than 1.9 s go first, the youngest of them last. Whoever has
 waited longer is late for good, and may fill what is left of a step, the oldest first. After 10 s
 it comes before everybody else, so that nobody starves. That is a promise one can keep at any

@@ -1,9 +1,9 @@
-# loses: defence
+# loses: defense
 """Names no metric."""
 
 from servesim import Plan
 
-DEFENCE = """
+DEFENSE = """
 This is a very good policy, the best of all 40 that I have tried. It is fast and fair and kind.
 This is a very good policy, the best of all 40 that I have tried. It is fast and fair and kind.
 This is a very good policy, the best of all 40 that I have tried. It is fast and fair and kind.

@@ -3,7 +3,7 @@
 
 from servesim import Plan
 
-DEFENCE = """
+DEFENSE = """
 Under overload first come, first served makes everybody late: whoever is next has nearly always
 waited too long already. So I ask of each waiting request whether it can still be in time. Those
 that can go first, in order of arrival. Those that cannot wait until 8 s have passed, and then

@@ -91,12 +91,12 @@ def _bound(case: Case) -> float:
     return len(case.requests) * NS_PER_S / OPT_13B_A100.lower_bound(case.requests, case.kv)
 
 
-def _defence(text: str) -> Failure | None:
+def _defense(text: str) -> Failure | None:
     """Check that there is a text worth reading; whether it convinces is for a reader to say."""
     try:
-        told = literal(text, "DEFENCE")
+        told = literal(text, "DEFENSE")
     except InputError as error:
-        return Failure("DEFENCE", str(error))
+        return Failure("DEFENSE", str(error))
     words = str(told).split() if isinstance(told, str) else []
     missing = ""
     if len(words) < WORDS:
@@ -105,7 +105,7 @@ def _defence(text: str) -> Failure | None:
         missing = f"it names no metric: say what your policy gives and takes in {METRICS[0]}, say"
     elif not re.search(r"\d", str(told)):
         missing = "it has no number: compare two runs"
-    return Failure("DEFENCE", missing) if missing else None
+    return Failure("DEFENSE", missing) if missing else None
 
 
 def _reference(case: Case) -> SupportsPlan:
@@ -153,11 +153,11 @@ ASSIGNMENT = Assignment(
         ),
         _goodput_rule("bursts", 25, "What do you do with the queue that a burst leaves behind?"),
         FileRule(
-            "defence",
+            "defense",
             10,
-            f"DEFENCE is a text of at least {WORDS} words that names a metric and a number.",
+            f"DEFENSE is a text of at least {WORDS} words that names a metric and a number.",
             "Say what your policy does, whom it fails, and which run would prove you wrong.",
-            _defence,
+            _defense,
         ),
     ),
     cases=(

@@ -1,9 +1,9 @@
-# loses: defence
+# loses: defense
 """Says too little."""
 
 from servesim import Plan
 
-DEFENCE = "It has the best goodput, about 4 requests a second on chat."
+DEFENSE = "It has the best goodput, about 4 requests a second on chat."
 
 
 class Policy:

@@ -1,9 +1,9 @@
-# loses: defence
+# loses: defense
 """Says nothing."""
 
 from servesim import Plan
 
-DEFENCE = ""
+DEFENSE = ""
 
 
 class Policy:
