@@ -32,7 +32,7 @@ NBVAL := $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 60
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help book site test lint unit nbval strict test-long pages pdf golden bench format lock clean
+.PHONY: help book site test lint unit nbval strict test-long pages pdf golden bench mutation format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -79,6 +79,9 @@ golden: $(DEV)  ## write the chapters' outputs anew into tests/golden
 
 bench: $(DEV)  ## measure speed and memory (some minutes; on a quiet machine)
 	$(PY) -m tools.bench
+
+mutation: $(DEV)  ## break the core in thousands of places: do the tests notice? (an hour)
+	$(PY) -m tools.mutation $(MODULES)
 
 format: $(DEV)  ## let ruff mend what it can
 	$(PY) -m ruff check --fix .

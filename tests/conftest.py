@@ -6,13 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import Phase, is_hypothesis_test, settings
 
 LONGER = 20  # times as many examples with --long
 
 # No deadline: a busy machine is not a bug. In CI the same examples every time.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
+# For `make mutation`: whether a property fails, and not on which example.
+settings.register_profile(
+    "mutation",
+    max_examples=30,
+    phases=[Phase.explicit, Phase.generate],
+    deadline=None,
+    derandomize=True,
+    database=None,
+)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import servesim as ss
-from servesim.kv import UNLIMITED, blocks_for
+from servesim.kv import UNLIMITED, BuddyPool, Room, blocks_for, so_many
 
 
 class Pool(RuleBasedStateMachine):
@@ -139,3 +139,50 @@ def test_the_number_of_blocks_is_a_positive_whole_number(blocks):
 def test_the_size_of_a_block_is_a_positive_whole_number(size):
     with pytest.raises(ss.InputError, match="block_size must be"):
         ss.KVCache(10, size)
+
+
+def test_a_block_holds_16_tokens_unless_told_otherwise():
+    assert ss.KVCache().block_size == 16
+
+
+def test_one_block_is_not_blocks():
+    assert [so_many(n) for n in range(3)] == ["0 blocks", "1 block", "2 blocks"]
+
+
+def test_of_equal_holes_the_first_is_taken():
+    pool, owners = BuddyPool(8, 16), [ss.Progress(i, 0, 1) for i in range(4)]
+    for owner in owners:
+        pool.take(owner, 2)
+    for owner in (owners[3], owners[1]):  # their buddies stay, so two holes of 2 are left
+        pool.give_back(owner)
+    newcomer = ss.Progress(9, 0, 1)
+    pool.take(newcomer, 2)
+    assert pool.chunk(newcomer) == range(2, 4)
+
+
+# --- room while a plan is made
+
+
+def test_taking_nothing_leaves_the_holes_as_they_are():
+    room = Room(5, [4, 1])
+    assert room.take(0)
+    room.give(0)
+    assert (room.free, room.holes) == (5, [4, 1])
+
+
+def test_a_chunk_given_back_can_be_taken_again():
+    room = Room(4, [4])
+    assert not room.take(8)
+    room.give(8)
+    assert (room.free, room.in_pieces) == (12, ", the largest hole is 8")
+    assert room.take(8)
+    assert room.take(4)
+    assert (room.free, room.in_pieces) == (0, ", the largest hole is 0")
+
+
+def test_with_paging_there_are_no_pieces():
+    room = Room(4)
+    room.give(2)
+    assert (room.free, room.holes, room.in_pieces) == (6, None, "")
+    assert room.take(6)
+    assert not room.take(1)

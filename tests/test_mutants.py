@@ -1,0 +1,87 @@
+"""The changes that `make mutation` tries the tests on."""
+
+import pytest
+
+from tools.mutants import mutants
+
+
+def changed(source):
+    """Return what becomes of the line that is changed, for every mutant."""
+    found = []
+    for mutant in mutants(source):
+        lines = mutant.apply(source).splitlines()
+        assert len(lines) == len(source.splitlines())  # later lines keep their numbers
+        found.append(lines[mutant.line - 1].strip())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("x = a - b", {"x = a + b"}),
+        ("x = a < b <= c", {"x = a <= b <= c", "x = a < b < c"}),
+        ("x = a is not b", {"x = a is b"}),
+        ("x = not a", {"x = (a)"}),
+        ("x = a and (b or c)", {"x = (a)", "x = (b or c)", "x = a and ((b))", "x = a and ((c))"}),
+        ("x = 7", {"x = (8)", "x = (6)"}),
+        ("x = True", {"x = False"}),
+        ("x = 'é' + a", {"x = '' + a", "x = 'é' - a"}),
+        ("x = max(a)", {"x = min(a)"}),
+        ("x = [a for a in b if c]", {"x = [a for a in b if (True)]"}),
+        ("x = a if b else c", {"x = a if (True) else c", "x = a if (False) else c"}),
+    ],
+)
+def test_what_is_changed_in_an_expression(line, expected):
+    assert set(changed(line)) == expected
+
+
+def test_what_is_changed_in_a_function():
+    source = (
+        "def f(a, b=2):\n"
+        '    """Say nothing of 3."""\n'
+        "    b += a\n"
+        "    for x in a:\n"
+        "        if x:\n"
+        "            break\n"
+        "    return g(\n"
+        "        b,\n"
+        "    )\n"
+    )
+    found = [(m.function, m.line, m.what) for m in mutants(source)]
+    assert found == [
+        (None, 1, "2 to 1"),
+        (None, 1, "2 to 3"),
+        ("f", 3, "left out"),
+        ("f", 3, "+ to -"),
+        ("f", 5, "always"),
+        ("f", 5, "never"),
+        ("f", 6, "break to continue"),
+        ("f", 7, "returns None"),
+    ]
+    assert "return None\n\n\n" in mutants(source)[-1].apply(source)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import a1",
+        "x: Literal['a']",
+        "raise InputError('what', 'is', 'wrong')",
+        "f'{a} of 3'",
+        "__slots__ = ('a', 'b')",
+        "@decorated(3)\nclass A(B): pass",
+        "table = (1, 2, 3, 4, 5, 6, 7, 8, 9)",
+    ],
+)
+def test_what_is_left_alone(line):
+    assert changed(line) == []
+
+
+def test_a_method_is_told_by_its_class():
+    source = "class A:\n    n = 1\n    def f(self):\n        def g():\n            return 2\n"
+    assert {(m.function, m.line) for m in mutants(source)} == {(None, 2), ("A.f", 5)}
+
+
+def test_the_difference_is_shown():
+    (mutant,) = mutants("a\nx = y + z\n")
+    assert mutant.diff("a\nx = y + z\n", "m.py").splitlines()[-2:] == ["-x = y + z", "+x = y - z"]

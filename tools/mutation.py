@@ -1,0 +1,397 @@
+"""Do the tests notice? Change the core in one place at a time and run them: `make mutation`.
+
+A mutant is killed if a test fails (or never ends), and survives if none does. The tests are
+collected once. Each mutant is a forked process in which one function has been given the code of
+the changed source; it runs the tests that reach the changed line, quick ones first, until one
+fails. What survives this, and what acts on import, is tried once more in a new process on a copy
+of the package.
+
+Why not a tool that exists? mutmut changes no function with a decorator, and here every figure of a
+run is a property; it also puts a function of its own in front of each of ours, which makes the
+loop many times slower. cosmic-ray starts Python anew for each mutant, which takes many hours.
+
+The exit status is 1 if a module in `MUST` scores below `LEAST`. Every survivor is written to
+`_build/mutation/MODULE.diff`. One that cannot change any behaviour may be listed in
+`tools/equivalent.toml`, with the reason; the table counts those apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import math
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+import coverage
+import pytest
+
+from tools.mutants import Mutant, mutants
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "code" / "servesim"
+OUT = ROOT / "_build" / "mutation"
+
+MUST = ("engine", "kv", "policies", "metrics", "cost", "workload")
+ALSO = (
+    *("request", "batch", "job", "ledger", "stretch", "runs", "audit", "plan"),
+    *("arrivals", "bound", "capacity"),
+)
+LEAST = 90  # percent
+
+TESTS = (
+    *("apparatus", "audit", "bound", "capacity", "cost", "designs", "engine"),
+    *("kv", "metrics", "paging", "plan", "policies", "prefill_first", "runs", "skipping"),
+    *("stepper", "streams", "stretch", "systems", "trace", "vllm_replay", "workload"),
+)
+"""Files of `tests/` that are about the core and start no other process."""
+
+SURE = 20.0  # seconds of tests per mutant: the quickest that reach it
+SLOW = 5.0  # seconds; a test that takes longer is left out
+MEMORY = 4 << 30  # bytes; a mutant may fill a list without end
+
+KILLED, SURVIVED, ENDLESS = "killed", "survived", "timeout"
+
+
+class Trial(NamedTuple):
+    """A mutant, with where it is and what may be said about it."""
+
+    module: str
+    path: Path
+    source: str
+    mutant: Mutant
+
+    @property
+    def key(self) -> str:
+        """The line and what is done to it, as in the list of equivalent mutants."""
+        return f"{self.source.splitlines()[self.mutant.line - 1].strip()} :: {self.mutant.what}"
+
+
+def trials_of(module: str) -> list[Trial]:
+    """Return every mutant of a module, or of all modules of a package."""
+    path = PACKAGE / module
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    return [
+        Trial(module, file, source, mutant)
+        for file in files
+        for source in [file.read_text(encoding="utf-8")]
+        for mutant in mutants(source)
+    ]
+
+
+# -- in the process of one mutant ---------------------------------------------------------------
+
+
+def functions() -> dict[tuple[str, str], list[FunctionType]]:
+    """Return all functions of the package by file and qualified name."""
+    found = defaultdict(list)
+    for thing in gc.get_objects():
+        if isinstance(thing, FunctionType) and thing.__code__.co_filename.startswith(str(PACKAGE)):
+            found[thing.__code__.co_filename, thing.__code__.co_qualname].append(thing)
+    return found
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object and all within it."""
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from codes(const)
+
+
+def put_in(trial: Trial, live: dict[tuple[str, str], list[FunctionType]]) -> bool:
+    """Give the mutant's code to the function it is in; False if that is not possible."""
+    path, name = str(trial.path), trial.mutant.function
+    if name is None or not live.get((path, name)):
+        return False
+    changed = compile(trial.mutant.apply(trial.source), path, "exec", dont_inherit=True)
+    (code,) = (c for c in codes(changed) if c.co_qualname == name)
+    for function in live[path, name]:
+        try:
+            function.__code__ = code
+        except ValueError:  # it closes over other variables than before
+            return False
+    return True
+
+
+def run(items: list[pytest.Item], seconds: dict[str, float]) -> int | None:
+    """Run tests until one fails, and return which; a test that hangs ends the process."""
+    for index, item in enumerate(items):
+        following = items[index + 1] if index + 1 < len(items) else None
+        signal.setitimer(signal.ITIMER_VIRTUAL, 1 + 10 * seconds[item.nodeid])
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+        if item.session.testsfailed:
+            return index
+    return None
+
+
+def run_afresh(trial: Trial, items: list[pytest.Item], folder: Path) -> None:
+    """Become a new process that runs the tests on a copy of the package."""
+    package = shutil.copytree(PACKAGE, folder / "servesim", dirs_exist_ok=True)
+    place = package / trial.path.relative_to(PACKAGE)
+    place.write_text(trial.mutant.apply(trial.source), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    tests = [item.nodeid for item in items]
+    os.execve(sys.executable, [sys.executable, "-m", "pytest", *OPTIONS, "-x", *tests], environment)
+
+
+def in_child(work: Callable[[], Any], cpu: float = math.inf) -> tuple[int, int]:
+    """Start a process for some work; return its id and where its answer can be read."""
+    read, write = os.pipe()
+    if child := os.fork():
+        os.close(write)
+        return child, read
+    status = 1
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        if cpu < math.inf:
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(cpu), math.ceil(cpu) + 1))
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        answer = pickle.dumps(work())
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(answer)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+# -- in the process that collects ---------------------------------------------------------------
+
+OPTIONS = (
+    "-q",
+    "--assert=plain",
+    "--tb=no",
+    "-p",
+    "no:cacheprovider",
+    "--hypothesis-profile=mutation",
+)
+
+
+class Plugin:
+    """Runs mutants where pytest would run tests."""
+
+    def __init__(self, trials: list[Trial], workers: int) -> None:
+        self.trials, self.workers = trials, workers
+        self.fates: dict[Trial, str] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Measure the tests, then try every mutant."""
+        if session.testsfailed:
+            raise session.Failed("some tests cannot be collected")
+        self.live = functions()
+        gc.freeze()  # so that a fork shares what there is
+        session.config.pluginmanager.unregister(name="terminalreporter")
+        child, answer = in_child(lambda: self.measure(session.items))
+        with os.fdopen(answer, "rb") as pipe:
+            told = pipe.read()
+        if os.waitpid(child, 0)[1] or not told:
+            raise session.Failed("the tests do not run as they are")
+        failed, self.seconds, self.reached = pickle.loads(told)
+        if failed is not None:
+            raise session.Failed(f"this test fails without any change: {failed}")
+        self.items = {item.nodeid: item for item in session.items}
+        self.wins: dict[tuple[Path, str | None, str], int] = defaultdict(int)
+        with tempfile.TemporaryDirectory() as folder:
+            self.try_all(Path(folder))
+        return True
+
+    def measure(self, items: list[pytest.Item]) -> Any:
+        """Return a test that fails, if any, each test's seconds, and which tests reach a line."""
+        cover = coverage.Coverage(data_file=None, include=[f"{PACKAGE}/*"], config_file=False)
+        seconds: dict[str, float] = {}
+        cover.start()
+        for index, item in enumerate(items):
+            cover.switch_context(item.nodeid)
+            start = time.process_time()
+            following = items[index + 1] if index + 1 < len(items) else None
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+            seconds[item.nodeid] = time.process_time() - start
+            if item.session.testsfailed:
+                return item.nodeid, {}, {}
+        cover.stop()
+        data = cover.get_data()
+        return None, seconds, {f: data.contexts_by_lineno(f) for f in data.measured_files()}
+
+    def chosen(self, trial: Trial) -> list[pytest.Item]:
+        """Return the tests for a mutant: quick ones first, and those that killed its neighbours."""
+        lines = self.reached.get(str(trial.path), {})
+        if trial.mutant.function is None:  # it may show anywhere in the file
+            names = {name for found in lines.values() for name in found if name}
+        else:
+            names = {name for name in lines.get(trial.mutant.line, ()) if name}
+        here = trial.path, trial.mutant.function
+        rank = sorted(names, key=lambda n: (self.seconds[n] / (1 + self.wins[*here, n]), n))
+        spent, chosen = 0.0, []
+        for name in rank:
+            if self.seconds[name] <= SLOW and spent + self.seconds[name] <= SURE:
+                spent += self.seconds[name]
+                chosen.append(self.items[name])
+        return chosen
+
+    def try_all(self, folder: Path) -> None:
+        """Try every mutant, several side by side."""
+        waiting = [(trial, trial.mutant.function is None) for trial in reversed(self.trials)]
+        running: dict[int, tuple[Trial, bool, list[pytest.Item], int, Path]] = {}
+        places = [folder / str(i) for i in range(self.workers)]
+        while waiting or running:
+            while waiting and places:
+                trial, afresh = waiting.pop()
+                items = self.chosen(trial)
+                if not items:
+                    self.fates[trial] = SURVIVED
+                    continue
+                place = places.pop()
+                child, answer = self.start(trial, afresh, items, place)
+                running[child] = trial, afresh, items, answer, place
+            if not running:
+                continue
+            child, status = os.wait()
+            trial, afresh, items, answer, place = running.pop(child)
+            places.append(place)
+            with os.fdopen(answer, "rb") as pipe:
+                told = pipe.read()
+            if not afresh and told:
+                fate = pickle.loads(told)
+                if isinstance(fate, int):
+                    self.wins[trial.path, trial.mutant.function, items[fate].nodeid] += 1
+                    self.fates[trial] = KILLED
+                else:
+                    waiting.append((trial, True))
+            elif os.WIFSIGNALED(status) and os.WTERMSIG(status) in (
+                signal.SIGVTALRM,
+                signal.SIGXCPU,
+                signal.SIGKILL,
+            ):
+                self.fates[trial] = ENDLESS
+            else:
+                self.fates[trial] = KILLED if status else SURVIVED
+            self.tell()
+
+    def start(
+        self, trial: Trial, afresh: bool, items: list[pytest.Item], place: Path
+    ) -> tuple[int, int]:
+        """Start a mutant's process. It answers with the test that failed, or None."""
+        cpu = 10 + 3 * sum(self.seconds[item.nodeid] for item in items)
+
+        def work() -> int | None:
+            if afresh:
+                run_afresh(trial, items, place)
+            return run(items, self.seconds) if put_in(trial, self.live) else None
+
+        return in_child(work, cpu)
+
+    def tell(self) -> None:
+        """Show how far it is, on a terminal."""
+        if sys.stderr.isatty() or len(self.fates) % 100 == 0:
+            done, alive = len(self.fates), sum(f == SURVIVED for f in self.fates.values())
+            print(f"\r{done}/{len(self.trials)}, {alive} survive ", end="", file=sys.stderr)
+
+
+# -- the report ---------------------------------------------------------------------------------
+
+
+def wilson(killed: int, n: int) -> tuple[float, float]:
+    """Return the 95 % confidence interval of a share, in percent (Wilson, 1927)."""
+    z, p = 1.96, killed / n
+    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return tuple(100 * (middle + sign * half) / (1 + z * z / n) for sign in (-1, 1))  # type: ignore[return-value]
+
+
+def report(trials: list[Trial], fates: dict[Trial, str], whole: dict[str, int]) -> bool:
+    """Print the table, write the survivors, and tell whether the score is high enough."""
+    listed: dict[str, dict[str, str]] = tomllib.loads(
+        (ROOT / "tools" / "equivalent.toml").read_text(encoding="utf-8")
+    )
+    OUT.mkdir(parents=True, exist_ok=True)
+    print(f"{'module':<12}{'mutants':>8}{'killed':>8}{'timeout':>9}{'equivalent':>12}", end="")
+    print(f"{'survived':>10}{'score':>9}")
+    good = True
+    for module in dict.fromkeys(trial.module for trial in trials):
+        mine = [trial for trial in trials if trial.module == module]
+        alive = [trial for trial in mine if fates[trial] == SURVIVED]
+        known = listed.get(module, {})
+        for key in known.keys() - {trial.key for trial in trials_of(module)}:
+            print(f"tools/equivalent.toml: no mutant of {module} is {key!r}; take the line out")
+            good = False
+        survivors = [trial for trial in alive if trial.key not in known]
+        counted = len(mine) - len(alive) + len(survivors)
+        endless = sum(fates[trial] == ENDLESS for trial in mine)
+        score = 100 * (1 - len(survivors) / counted) if counted else 100.0
+        print(
+            f"{module:<12}{len(mine):>8}{counted - len(survivors) - endless:>8}{endless:>9}", end=""
+        )
+        print(f"{len(alive) - len(survivors):>12}{len(survivors):>10}{score:>8.1f}%", end="")
+        if len(mine) < whole[module] and counted:
+            low, high = wilson(counted - len(survivors), counted)
+            print(f"  (of {whole[module]}; 95 % sure from {low:.1f} to {high:.1f})", end="")
+        print()
+        good &= module not in MUST or score >= LEAST
+        text = "\n\n".join(
+            f"# {trial.key}\n{trial.mutant.diff(trial.source, str(trial.path.relative_to(ROOT)))}"
+            for trial in survivors
+        )
+        (OUT / f"{module}.diff").write_text(text + "\n" * bool(text), encoding="utf-8")
+    print(f"Survivors are in {OUT.relative_to(ROOT)}/.")
+    return good
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Try mutants and report."""
+    parser = argparse.ArgumentParser(prog="python -m tools.mutation", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="all that count if not given")
+    parser.add_argument("--sample", type=int, metavar="N", help="at most so many of a module")
+    parser.add_argument("--lines", metavar="A-B", help="only those that start in these lines")
+    parser.add_argument("--tests", nargs="+", metavar="NAME", help="only tests/test_NAME.py")
+    parser.add_argument("--seed", type=int, default=0, help="which ones a sample takes (0)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N")
+    options = parser.parse_args(argv)
+    names = options.modules or [*MUST, *ALSO]
+    for name in names:
+        if not (PACKAGE / name).is_dir() and not (PACKAGE / f"{name}.py").is_file():
+            parser.error(f"no module {name} in {PACKAGE.relative_to(ROOT)}")
+    if Path(importlib.import_module("servesim").__file__ or "").parent != PACKAGE:
+        parser.error(f"servesim is imported from elsewhere; set PYTHONPATH to {PACKAGE.parent}")
+    trials, whole = [], {}
+    for name in names:
+        found = trials_of(name)
+        if options.lines:
+            low, high = map(int, options.lines.split("-"))
+            found = [trial for trial in found if low <= trial.mutant.line <= high]
+        whole[name] = len(found)
+        if options.sample and options.sample < len(found):
+            found = random.Random(options.seed).sample(found, options.sample)
+        trials += found
+    start = time.monotonic()
+    plugin = Plugin(trials, options.workers)
+    os.chdir(ROOT)
+    tests = [f"tests/test_{name}.py" for name in options.tests or TESTS]
+    with contextlib.redirect_stdout(sys.stderr):
+        status = pytest.main([*OPTIONS, *tests], plugins=[plugin])
+    if status or len(plugin.fates) < len(trials):
+        return 2
+    good = report(trials, plugin.fates, whole)
+    print(f"{len(trials)} mutants took {(time.monotonic() - start) / 60:.0f} minutes.")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
