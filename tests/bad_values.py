@@ -91,12 +91,12 @@ FUNCTION = Kind("function", callable)
 def clear(sentence: str, *names: str) -> str:
     """Say what is not clear about a sentence; nothing if it is.
 
-    It is one line of at most 500 signs, names one of `names`, and does not show Python's insides.
+    It is one line of at most 600 signs, names one of `names`, and does not show Python's insides.
     """
     faults = {
         "more than a line": "\n" in sentence or "\r" in sentence,
         "no sentence": len(sentence.split()) < 4,
-        "too long": len(sentence) > 500,
+        "too long": len(sentence) > 600,
         "ends with the name of a class": re.search(r"\b[A-Z]\w+(Error|Exception)\W*$", sentence),
         "begins with the name of a class": re.match(r"\w+(Error|Exception)\b", sentence),
         "a traceback": "Traceback" in sentence or 'File "' in sentence,

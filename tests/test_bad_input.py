@@ -8,6 +8,7 @@ its row.
 import importlib
 import inspect
 import pkgutil
+import re
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -21,6 +22,7 @@ import pytest
 import servesim as ss
 from servesim import (
     bound,
+    cli,
     drill,
     evidence,
     exercises,
@@ -47,6 +49,7 @@ from servesim.grade import (
     roster,
     source,
 )
+from servesim.grade import cli as grade_cli
 from servesim.policies import BUILT_IN
 from servesim.request import MAX_SECONDS, MAX_TOKENS, ns_from_s
 from tests.bad_values import (
@@ -76,6 +79,9 @@ def result():
 
 class InThisProcess(Executor):
     """Runs at once what it is given."""
+
+    def __init__(self, jobs=1):
+        pass
 
     def submit(self, fn, /, *args, **kwargs):
         done = Future()
@@ -823,3 +829,191 @@ def test_whoever_adds_a_function_or_class_adds_its_row():
         assert (
             not callable(thing) or f"{thing.__module__}.{name}".removeprefix("servesim.") in known
         )
+
+
+# --- the command lines, by table
+
+TEXTS = (
+    *("", " ", "nosuch", "0", "1", "-1", "0.5", "1e3", "nan", "inf", "-inf", "1e999", "1e-999"),
+    *("9" * 400, "9" * 5000, "true", "none", "a\nb", "\0", "\x1b[31m", "\udcff", "ü", "a=b", "a:b"),
+    *(":", ",", "{", "{a,b}", "..", "/", "/dev/null", "no/such/folder/x.csv"),
+)
+FILES = (
+    *("", " ", "a\nb", "\0", "\udcff", "9" * 400, "9" * 5000, "..", "/", "/dev/null", "ü"),
+    "no/x",
+)
+"""What a file could be called; the rest of `TEXTS` is the same to it."""
+
+PLACES = tuple(text for text in FILES if text != "/")
+
+WHOLE, NUMBERS = ("1",), ("0", "1", "0.5", "1e3", "1e-999")
+SEEDS = ("0", "1", "-1")
+FREE = ("nosuch", " ", "a\nb", "\udcff", "ü")
+TINY = ("--workload", "poisson:n=2,prompt=2,output=1")
+
+
+@dataclass
+class Flag:
+    """What a flag takes of all texts, and how a sentence may name it instead."""
+
+    takes: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    texts: tuple[str, ...] = TEXTS
+
+
+SPEC = {
+    "--policy": Flag(named=("policy",)),
+    "--workload": Flag(named=("workload", "length")),
+    "--cost": Flag(named=("cost",)),
+    "--kv-blocks": Flag(WHOLE, ("blocks",)),
+    "--slo": Flag(named=("SLO", "slo")),
+    "--block-size": Flag(WHOLE, ("block_size",)),
+    "--never-fits": Flag(),
+}
+HIDDEN = {"--hidden": Flag(texts=FILES), "--seed": Flag(SEEDS[:2]), "--unsafe": Flag()}
+NAME = {"--assignment": Flag(named=("assignment",))}
+
+FLAGS: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Flag]]] = {
+    ("servesim", "toy"): (
+        ("-n", "1"),
+        {
+            "-n": Flag(WHOLE, ("number of requests",)),
+            "--seed": Flag(SEEDS, ("seed",)),
+            "--json": Flag(),
+        },
+    ),
+    ("servesim", "slots"): (
+        ("--requests", "1"),
+        {
+            "--requests": Flag(WHOLE, ("number of requests",)),
+            "--slots": Flag(WHOLE, ("slots",)),
+            "--step-ms": Flag(NUMBERS, ("step_ms",)),
+            "--prefill-us-per-tok": Flag(NUMBERS, ("prefill_us_per_tok",)),
+            "--seed": Flag(SEEDS, ("seed",)),
+            "--json": Flag(),
+        },
+    ),
+    ("servesim", "run"): (
+        ("--policy", "naive", *TINY),
+        SPEC | {"--json": Flag(), "--trace-out": Flag(FREE, texts=FILES)},
+    ),
+    ("servesim", "compare"): (("--policy", "naive", *TINY), SPEC | {"--json": Flag()}),
+    ("servesim", "sweep"): (
+        ("--policy", "naive", *TINY),
+        SPEC
+        | {
+            "--kv-blocks": Flag((*WHOLE, "none"), ("blocks",)),
+            "--jobs": Flag(WHOLE, ("jobs",)),
+            "--dask": Flag(texts=("", "nosuch", "a:b", "a\nb")),
+            "--out": Flag(texts=TEXTS, named=("output", "out")),
+            "--resume": Flag(),
+            "--fresh": Flag(),
+        },
+    ),
+    ("servesim", "replay"): ((), {"FILE": Flag(texts=FILES)}),
+    ("grade", "check"): (
+        ("work/policy.py", "--assignment", "warmup"),
+        {
+            "FILE": Flag(("/dev/null",), texts=FILES),
+            **NAME,
+            "--html": Flag(FREE, texts=FILES),
+            "--json": Flag(),
+            "--isolated": Flag(),
+        },
+    ),
+    ("grade", "release"): (
+        (),
+        {"DIR": Flag(("new", "no/x"), texts=("new", "", "\0", "..", "9" * 400, "no/x"))},
+    ),
+    ("grade", "grade"): (
+        ("work", "--assignment", "warmup", "--out", "grades.csv", "--unsafe"),
+        {
+            "DIR": Flag(("",), texts=PLACES),
+            **NAME,
+            "--out": Flag(FREE, texts=FILES),
+            **HIDDEN,
+            "--roster": Flag(texts=FILES),
+            "--due": Flag(),
+            "--late-percent": Flag((*NUMBERS[:3], "1e-999")),
+            "--jobs": Flag((*WHOLE, "9" * 400), ("jobs",)),
+            "--feedback": Flag((*FREE, "", "..", "no/x"), texts=PLACES),
+            "--fresh": Flag(),
+        },
+    ),
+    ("grade", "results"): (
+        ("work", "--assignment", "warmup", "--out", "results.json", "--unsafe"),
+        {"DIR": Flag(("", ".."), texts=PLACES), **NAME, "--out": Flag(FREE, texts=FILES), **HIDDEN},
+    ),
+    ("grade", "gradescope"): (
+        ("out", "--assignment", "warmup"),
+        {
+            "FILE": Flag((*FREE, "", "..", "no/x"), texts=PLACES),
+            **NAME,
+            "--hidden": HIDDEN["--hidden"],
+            "--seed": HIDDEN["--seed"],
+        },
+    ),
+}
+
+MAINS = {"servesim": cli.main, "grade": grade_cli.main}
+PARSERS = {"servesim": cli.parser, "grade": grade_cli.parser}
+
+
+def commands(program):
+    """Return the parsers of a program's commands."""
+    (found,) = (a for a in PARSERS[program]()._actions if isinstance(a.choices, dict))
+    return found.choices
+
+
+def told_wrong(main, argv, good, capsys, *names):
+    """Say what is wrong with how a command line is answered."""
+    try:
+        status = main(argv)
+    except (Exception, SystemExit) as error:
+        return f"{type(error).__name__}: {error}"[:200]
+    out, err = capsys.readouterr()
+    if good:
+        return "" if status in (0, 1) and "Traceback" not in err else f"{status}: {err[:200]}"
+    sentence = re.fullmatch(r"servesim(?:\.grade)?: (.*)\n", err)
+    if status != 2 or out or sentence is None:
+        return f"{status}, prints {out[:50]!r} and {err[:200]!r}"
+    return clear(sentence[1], *names)
+
+
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize(
+    ("program", "command", "flag"),
+    [(*key, flag) for key, (_, flags) in FLAGS.items() for flag in flags],
+    ids=lambda part: part,
+)
+def test_a_flag_is_right_or_told(program, command, flag, tmp_path, monkeypatch, capsys):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "policy.py").write_text("\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep, "Processes", InThisProcess)
+    monkeypatch.setattr(folder, "Processes", InThisProcess)
+    given, flags = FLAGS[program, command]
+    row, wrong = flags[flag], {}
+    for text in row.texts:
+        argv = [command, text, *given[1:]]
+        if flag.startswith("-"):
+            argv = [command, *given, *([f"{flag}={text}"] if flag[1] == "-" else [flag, text])]
+        names = (flag, flag.strip("-"), *row.named, *([repr(text)[1:-1]] if text else []))
+        names = () if row.texts in (FILES, PLACES) or not flag.startswith("-") else names
+        found = told_wrong(MAINS[program], argv, text in row.takes, capsys, *names)
+        wrong |= {text[:60]: found} if found else {}
+    assert not wrong, "\n".join(f"{text!r}: {what}" for text, what in wrong.items())
+
+
+@pytest.mark.parametrize("program", PARSERS)
+def test_whoever_adds_a_command_or_flag_adds_its_row(program):
+    known = {
+        (command, (action.option_strings or [action.metavar])[-1])
+        for command, parser in commands(program).items()
+        for action in parser._actions
+        if "--help" not in action.option_strings
+    }
+    table = {
+        (key[1], flag) for key, (_, flags) in FLAGS.items() if key[0] == program for flag in flags
+    }
+    assert table == known

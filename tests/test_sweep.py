@@ -231,7 +231,7 @@ def test_braces_make_a_grid():
         (["--kv-blocks", "few"], "blocks must be a whole number"),
         (["--block-size", "0"], "block_size must be a whole number"),
         (["--never-fits", "try"], "--never-fits"),
-        (["--jobs", "0"], "jobs must be 1 or more"),
+        (["--jobs", "0"], "jobs must be a whole number, 1 or more"),
         (["--jobs", "1", "--dask", "x"], "not allowed with argument --jobs"),
         (["--resume"], "need --out FILE"),
         (["--fresh"], "need --out FILE"),

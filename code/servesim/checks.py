@@ -5,7 +5,9 @@ Options are given by keyword, so that a sentence can name them: ``whole_from(1, 
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields
 from functools import partial
@@ -156,8 +158,19 @@ def file_name(**options: object) -> None:
         Naming the option and its value.
     """
     for name, value in options.items():
-        if not isinstance(value, str | PathLike) or "\0" in str(value):
+        if not isinstance(value, str | PathLike) or not _possible(value):
             raise InputError(f"{name} must name a file, and {brief(value)} cannot")
+
+
+def _possible(path: str | PathLike[str]) -> bool:
+    """Tell whether a file could be called so."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
+    except ValueError:  # a NUL, or what no file system can write
+        return False
+    return True
 
 
 def function(**options: object) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
@@ -18,7 +17,7 @@ from .engine import Engine
 from .errors import InputError, PlanError, PolicyError
 from .kv import KVCache
 from .metrics import SLO, SLO_PRESETS, Result
-from .output import Bar, check_writable, write_whole
+from .output import Bar, check_writable, say, write_whole
 from .policies import BUILT_IN
 from .request import Request
 from .trace import chrome_trace
@@ -213,10 +212,10 @@ def _slots(args: argparse.Namespace) -> str:
 
 def _run(args: argparse.Namespace) -> str:
     slo = _slo(args)
-    if args.trace_out:
+    if args.trace_out is not None:
         check_writable(args.trace_out, "--trace-out")
     result = _simulate(args, args.policy, spec.requests(args.workload))
-    if args.trace_out:
+    if args.trace_out is not None:
         write_whole(Path(args.trace_out), json.dumps(chrome_trace(result)))
     summary = result.summary(slo)
     return json.dumps(summary) if args.json else "\n".join(_lines(result, slo))
@@ -240,7 +239,7 @@ def _compare(args: argparse.Namespace) -> str:
 def _sweep(args: argparse.Namespace) -> str:
     if args.out is None and (args.resume or args.fresh):
         raise InputError("--resume and --fresh need --out FILE: without it nothing is kept")
-    with _cluster(args.dask) if args.dask else nullcontext() as executor:
+    with _cluster(args.dask) if args.dask is not None else nullcontext() as executor:
         rows = sweep.sweep(
             args.policy,
             args.workload,
@@ -292,7 +291,7 @@ def _simulate(args: argparse.Namespace, policy: str, requests: list[Request] | S
         "cost": spec.prices(args.cost),
         "kv": KVCache(args.kv_blocks, args.block_size),
         "never_fits": args.never_fits,
-        "record_steps": bool(getattr(args, "trace_out", None)),
+        "record_steps": getattr(args, "trace_out", None) is not None,
     }
     with Bar(len(requests), policy, "req", shown=len(requests) >= BAR_FROM) as bar:
         on_done = bar.update if bar.shown else None  # for it each record has to be made
@@ -349,7 +348,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = parser().parse_args(argv)
-        _print(args.run(args))
+        say(args.run(args))
     except InputError as error:
         return _fail(str(error), BAD_INPUT)
     except PlanError as error:
@@ -360,22 +359,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         return _fail(" ".join(["interrupted", *getattr(stop, "__notes__", [])]), INTERRUPTED)
     return 0
-
-
-def _print(text: str) -> None:
-    try:
-        print(_encodable(text), flush=True)
-    except OSError as error:
-        # What is left in the buffer must not fail once more when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # the reader, such as head, has seen enough
-            raise InputError(f"the output cannot be written: {error.strerror}") from None
-
-
-def _encodable(text: str) -> str:
-    """Return text that the terminal can show; what it has no sign for is spelled as an escape."""
-    code = sys.stdout.encoding or "utf-8"
-    return text.encode(code, "backslashreplace").decode(code)
 
 
 def _fail(message: str, status: int) -> int:

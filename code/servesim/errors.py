@@ -21,12 +21,13 @@ def brief(value: object, most: int = 100) -> str:
 class InputError(ValueError):
     """Bad input: one sentence that names the thing and the mend.
 
-    A file's name that it quotes may hold line ends and worse: they are spelled as escapes.
+    What it quotes, such as a file's name, may hold line ends and worse, which are spelled as
+    escapes, and be of any length: the middle of a long sentence is left out.
     """
 
     def __init__(self, sentence: str) -> None:
         shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
-        super().__init__(shown)
+        super().__init__(shown if len(shown) <= 600 else f"{shown[:400]} ... {shown[-150:]}")
 
 
 class PlanError(RuntimeError):

@@ -1,4 +1,4 @@
-"""What leaves the program: files, complete or not at all, and a progress bar."""
+"""What leaves the program: text, files (complete or not at all), and a progress bar."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .checks import file_name
 from .errors import InputError
 
 
@@ -24,7 +25,13 @@ def check_writable(file: str | Path, named: str) -> None:
     InputError
     """
     path = Path(file)
-    special = path.exists() and not path.is_file()  # a folder, or a device such as /dev/null
+    try:
+        file_name(file=path)
+        special = path.exists() and not path.is_file()  # a folder, or a device such as /dev/null
+        if not special:
+            file_name(part=_part_of(path))  # which is longer
+    except InputError:
+        special = True
     if special or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError(f"{named} {file}: cannot be written; name a file in a folder of yours")
 
@@ -37,7 +44,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
     InputError
         If the disk is full, or the folder is gone.
     """
-    part = path.with_name(path.name + ".part")
+    part = _part_of(path)
     try:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
         part.replace(path)
@@ -45,6 +52,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
         raise InputError(f"{path}: {error.strerror or error}") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def _part_of(path: Path) -> Path:
+    """Return where a file is written before it takes its place."""
+    return path.with_name(path.name + ".part")
 
 
 def whole_lines(path: Path) -> list[bytes]:
@@ -59,6 +71,26 @@ def whole_lines(path: Path) -> list[bytes]:
     if whole != found:
         os.truncate(path, len(whole))
     return whole.splitlines()
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Print; what the terminal has no sign for is spelled as an escape.
+
+    A reader that has seen enough, such as ``head``, is no error.
+
+    Raises
+    ------
+    InputError
+        If the output cannot be written, as on a full disk.
+    """
+    code = sys.stdout.encoding or "utf-8"
+    try:
+        print(text.encode(code, "backslashreplace").decode(code), end=end, flush=True)
+    except OSError as error:
+        # What is left in the buffer must not fail once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise InputError(f"the output cannot be written: {error.strerror}") from None
 
 
 class Bar:

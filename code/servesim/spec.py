@@ -144,6 +144,7 @@ def policy(text: str) -> SupportsPlan:
 
 
 def _class_in(path: Path, name: str) -> Callable[..., SupportsPlan]:
+    checks.file_name(policy=path)
     if not path.is_file():
         raise InputError(f"policy file {path} does not exist")
     module_spec = importlib.util.spec_from_file_location(f"_policy_{path.stem}", path)

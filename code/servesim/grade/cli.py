@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -12,8 +11,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import __version__
+from ..checks import file_name
 from ..errors import InputError
-from ..output import check_writable, write_whole
+from ..output import check_writable, say, write_whole
 from . import report
 from .assignments import NAMES, find
 from .checking import counterexample, first_answer, where
@@ -141,20 +141,20 @@ def _assignment(p: argparse.ArgumentParser) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     assignment = find(args.assignment)
-    if args.html:
+    if args.html is not None:
         check_writable(args.html, "--html")
     judge = Judge(assignment)
     if args.isolated:
         return _check_isolated(args, judge)
     score, make = first_answer(judge, args.file)
     if not args.json:
-        print(report.score_text(score, args.file, where(score)), flush=True)
+        say(report.score_text(score, args.file, where(score)))
     example = None if make is None else counterexample(judge, score, make)
     if args.json:
-        print(report.as_json(score, args.file, example))
+        say(report.as_json(score, args.file, example))
     elif example is not None:
-        print("\n" + report.counterexample_text(example))
-    if args.html:
+        say("\n" + report.counterexample_text(example))
+    if args.html is not None:
         page = report.html_page(score, args.file, where(score), example)
         write_whole(Path(args.html), page)
     return ALL_RIGHT if score.full else LOST
@@ -167,12 +167,12 @@ def _check_isolated(args: argparse.Namespace, judge: Judge) -> int:
     score, printed, _ = folder.score(args.file, judge, task, read)
     apart = f"public tests, {score.runs} simulated runs; kept apart by {folder.way(True).name}"
     if printed:
-        print(printed.decode("utf-8", "replace"), end="")
+        say(printed.decode("utf-8", "replace"), end="")
     if args.json:
-        print(report.as_json(score, args.file))
+        say(report.as_json(score, args.file))
     else:
-        print(report.score_text(score, args.file, apart))
-    if args.html:
+        say(report.score_text(score, args.file, apart))
+    if args.html is not None:
         write_whole(Path(args.html), report.html_page(score, args.file, apart, None))
     return ALL_RIGHT if score.full else LOST
 
@@ -181,7 +181,7 @@ def _release(args: argparse.Namespace) -> int:
     from .release import release
 
     files = release(args.folder)
-    print(f"{args.folder}: {len(files)} files, {len(NAMES)} assignments, no solutions")
+    say(f"{args.folder}: {len(files)} files, {len(NAMES)} assignments, no solutions")
     return ALL_RIGHT
 
 
@@ -208,16 +208,16 @@ def _grade(args: argparse.Namespace) -> int:
     rules = [rule.name for rule in assignment.rules]
     if before:
         changes = folder.differences(before, rows, rules)
-        print("\n".join(changes or ["no score has changed"]))
+        say("\n".join(changes or ["no score has changed"]))
     counts = Counter(row["status"] for row in rows)
     handed_in = [float(row["score"]) for row in rows if row["status"] != "missing"]
     mean = f", mean {fmean(handed_in):.1f} of {report.number(assignment.points)}" * bool(handed_in)
     apart = folder.way(args.unsafe)
-    print(f"{args.out}: {', '.join(f'{n} {status}' for status, n in sorted(counts.items()))}{mean}")
-    print(f"policies were kept apart by {apart.name}", end="")
-    print("" if apart.sealed else "; the network and your files were not out of their reach")
+    say(f"{args.out}: {', '.join(f'{n} {status}' for status, n in sorted(counts.items()))}{mean}")
+    say(f"policies were kept apart by {apart.name}", end="")
+    say("" if apart.sealed else "; the network and your files were not out of their reach")
     if task.hidden is None:
-        print("only the public tests were run; name the hidden ones with --hidden DIR")
+        say("only the public tests were run; name the hidden ones with --hidden DIR")
     return ALL_RIGHT
 
 
@@ -259,13 +259,17 @@ def _gradescope(args: argparse.Namespace) -> int:
     args.unsafe = True  # nothing is run here
     task = _task(args)
     task.cases()
+    file_name(**{"output FILE": args.out})
     out = Path(args.out)
     if out.suffix != ".zip":
         out = out / "autograder.zip"
-        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"output {args.out}: {error.strerror or error}") from None
     check_writable(out, "output")
     write_whole(out, gradescope.autograder(find(args.assignment), task.hidden, args.seed))
-    print(f"{out}: an autograder for {args.assignment}; upload it as it is")
+    say(f"{out}: an autograder for {args.assignment}; upload it as it is")
     return ALL_RIGHT
 
 
@@ -283,9 +287,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except InputError as error:
         return _fail(str(error), BAD_INPUT)
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
-        return ALL_RIGHT
     except KeyboardInterrupt as stop:
         return _fail(" ".join(["interrupted", *getattr(stop, "__notes__", [])]), INTERRUPTED)
 

@@ -403,6 +403,7 @@ def _shown(submission: Submission) -> str:
 def _write_feedback(
     folder: Path, students: Iterable[Entry], done: dict[str, Graded], wanted: dict[Path, str]
 ) -> None:
+    file_name(**{"--feedback": folder})
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
