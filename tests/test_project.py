@@ -13,6 +13,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tools import serve
+
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ROOT / "code" / "servesim"
 # The rest runs in the browser too, where only Python itself is at hand.
@@ -239,3 +241,18 @@ def test_the_developer_s_lock_only_adds_to_the_reader_s() -> None:
     assert {name: mine[name][0].specifier for name in reader} == {
         name: wanted.specifier for name, (wanted, _) in reader.items()
     }
+
+
+# --- what `make book` opens
+
+
+@pytest.mark.parametrize(("error", "told"), [(ConnectionResetError, False), (ValueError, True)])
+def test_a_browser_that_leaves_is_no_news(
+    error: type[Exception], told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve.listen(tmp_path, 0) as server:
+        try:
+            raise error
+        except error:
+            server.handle_error(None, ("127.0.0.1", 1))
+    assert bool(capsys.readouterr().err) == told

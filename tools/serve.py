@@ -33,12 +33,21 @@ class Handler(SimpleHTTPRequestHandler):
         super().end_headers()
 
 
-def listen(folder: Path, port: int | None) -> ThreadingHTTPServer:
+class Server(ThreadingHTTPServer):
+    """Serves each request in a thread of its own."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a browser that has left in the middle of a file."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+def listen(folder: Path, port: int | None) -> Server:
     """Return a server for `folder` on `port`, on 8000, or on a free port."""
     handler = functools.partial(Handler, directory=str(folder))
     for candidate in [8000, 0] if port is None else [port]:
         try:
-            return ThreadingHTTPServer(("127.0.0.1", candidate), handler)
+            return Server(("127.0.0.1", candidate), handler)
         except OSError:
             continue
     sys.exit(f"Port {port} is taken: name another, or none to have a free one chosen.")

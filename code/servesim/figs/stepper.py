@@ -178,12 +178,14 @@ class Clock(_Full):
             rx=2,
         )
         base = top + 20 + size * 0.85
-        canvas.text(0, base, ms(first), color="muted")
-        canvas.text(frame.width, base, ms(steps[-1].end_ns), anchor="end", color="muted")
+        begin, end = ms(first), ms(steps[-1].end_ns)
+        canvas.text(0, base, begin, color="muted")
+        canvas.text(frame.width, base, end, anchor="end", color="muted")
         hatch = "hatched: a step with prefill"
         if any(s.preempted for s in steps):
-            hatch = "hatched: prefill; diamond: thrown out"
-        canvas.text(frame.width / 2, base, hatch, anchor="middle", color="muted")
+            hatch = "hatched: prefill; \N{BLACK DIAMOND} thrown out"
+        middle = (text_width(begin, size) + frame.width - text_width(end, size)) / 2
+        canvas.text(middle, base, hatch, anchor="middle", color="muted")
         return base + 2
 
 
