@@ -28,7 +28,7 @@ PARAMS: dict[str, Any] = {
 
 
 def rerun(policy: str, slots: int, rate: float) -> Any:
-    requests = workload.poisson(n=100, rate=rate, prompt=512, output=[16, 32, 64, 160], seed=21)
+    requests = workload.poisson(n=50, rate=rate, prompt=512, output=[16, 32, 64, 160], seed=453)
     chosen = policies.Static(slots) if policy == "static" else policies.Continuous(slots)
     return simulate(requests, chosen)
 

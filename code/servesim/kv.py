@@ -325,25 +325,31 @@ class _BlockBook:
     """Who holds which blocks: their numbers in order, and how many tokens are in them."""
 
     def __init__(self, kv: KVCache) -> None:
-        self.kv, self.first = kv, int(kv.null_block)
+        assert kv.blocks is not None
+        self.size, self.first = kv.block_size, int(kv.null_block)
         self.free = list(range(self.first, self.first + kv.usable))  # a heap: the lowest first
         self.pool = kv.pool()
         self.owners: dict[int, Progress] = {}
         self.blocks: dict[int, list[int]] = {}
         self.tokens: dict[int, int] = {}
+        self.now = Snapshot([None] * kv.blocks, [0] * kv.blocks)
 
     def hold(self, rid: int, blocks: int, tokens: int) -> None:
         """Let a request hold so many blocks in all, and put tokens into them."""
-        self.tokens[rid] = self.tokens.get(rid, 0) + tokens
+        before = self.tokens.get(rid, 0)
+        after = self.tokens[rid] = before + tokens
         held = self.blocks.setdefault(rid, [])
-        if len(held) == blocks:
-            return
-        if isinstance(self.pool, BuddyPool):
-            owner = self.owners.setdefault(rid, Progress(rid, 0, 1))
-            self.pool.take(owner, blocks)
-            held[:] = [self.first + i for i in self.pool.chunk(owner)]
-        else:
-            held += [heapq.heappop(self.free) for _ in range(blocks - len(held))]
+        if len(held) != blocks:
+            if isinstance(self.pool, BuddyPool):
+                owner = self.owners.setdefault(rid, Progress(rid, 0, 1))
+                self.pool.take(owner, blocks)
+                held[:] = [self.first + i for i in self.pool.chunk(owner)]
+            else:
+                held += [heapq.heappop(self.free) for _ in range(blocks - len(held))]
+            for block in held:
+                self.now.owners[block] = rid
+        for i in range(before // self.size, blocks_for(after, self.size)):
+            self.now.tokens[held[i]] = min(self.size, after - i * self.size)
 
     def give_back(self, rid: int) -> None:
         """Take back what a request holds."""
@@ -351,16 +357,9 @@ class _BlockBook:
             self.pool.give_back(self.owners.pop(rid))
         for block in self.blocks.pop(rid, []):
             heapq.heappush(self.free, block)
+            self.now.owners[block], self.now.tokens[block] = None, 0
         self.tokens.pop(rid, None)
 
     def snapshot(self) -> Snapshot:
         """Return the cache as it is now."""
-        assert self.kv.blocks is not None
-        size = self.kv.block_size
-        owners: list[int | None] = [None] * self.kv.blocks
-        tokens = [0] * self.kv.blocks
-        for rid, held in self.blocks.items():
-            for i, block in enumerate(held):
-                owners[block] = rid
-                tokens[block] = max(0, min(size, self.tokens[rid] - i * size))
-        return Snapshot(owners, tokens)
+        return Snapshot(self.now.owners[:], self.now.tokens[:])

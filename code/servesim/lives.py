@@ -26,7 +26,7 @@ def lives(
     InputError
         If there was a preemption and there are no step records.
     """
-    found: dict[int, list[svg.Segment]] = {r.request.id: [] for r in result.records}
+    found: dict[int, list[svg.Segment]] = {rid: [] for rid in result.records.column("id")}
     for s in trace.segments(result):
         kind, note = ("idle", stalled) if s.kind == "stalled" else (s.kind, "")
         found[s.id].append(svg.Segment(s.start_ns / unit_ns, s.end_ns / unit_ns, kind, note))

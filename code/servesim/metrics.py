@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .checks import MOST, instance, iterable, maybe, whole_from
@@ -43,14 +43,15 @@ class Distribution:
 
     def __init__(self, counts: Iterable[tuple[float, int]], scale: int = 1) -> None:
         whole_from(1, scale=scale)
-        merged: Counter[float] = Counter()
+        merged: dict[float, int] = {}
         with _numbers_only("counts"):
             for value, count in iterable("counts", counts, "pairs: a value, and how often"):
-                merged[value] += count
+                merged[value] = merged.get(value, 0) + count
             self._values: Sequence[float] = sorted(merged)
-            self._upto: Sequence[int] = list(accumulate(merged[v] for v in self._values))
-            self._sum = _exact_sum([(v, merged[v]) for v in self._values])
-            _check_numbers(self._sum, self._values, merged.values())
+            times = [merged[v] for v in self._values]
+            self._upto: Sequence[int] = list(accumulate(times))
+            self._sum = _exact_sum(list(map(mul, self._values, times)))
+            _check_numbers(self._sum, self._values, times)
         self._scale = scale
 
     @classmethod
@@ -59,10 +60,10 @@ class Distribution:
         self = cls((), scale)
         with _numbers_only("values"):
             ordered = sorted(iterable("values", values, "numbers"))
-            whole = all(type(v) is int for v in ordered)
+            whole = _all_whole(ordered)
             # Columns of machine numbers where that loses nothing: a million values take 8 MB.
             fits = whole and ordered and ordered[0] >= -(2**63) and ordered[-1] < 2**63
-            self._sum = sum(ordered) if whole else math.fsum(ordered)
+            self._sum = _exact_sum(ordered)
             self._values = array("q", map(int, ordered)) if fits else ordered
             _check_numbers(self._sum, self._values)
         self._upto = range(1, len(ordered) + 1)
@@ -145,16 +146,18 @@ def _numbers_only(name: str) -> Iterator[None]:
 
 def _check_numbers(total: float, values: Sequence[float], counts: Collection[int] = ()) -> None:
     """Refuse nan, which has no place in an order; numbers that no float can show; odd counts."""
-    if math.isnan(total) or any(type(n) is not int or n < 0 for n in counts):
+    if math.isnan(total) or not _all_whole(counts) or min(counts, default=0) < 0:
         raise ValueError
     float(total), float(values[-1] if values else 0)
 
 
-def _exact_sum(counts: list[tuple[float, int]]) -> float:
-    """Sum values times counts so that the order, and Python's version, do not matter."""
-    if all(type(v) is int for v, _ in counts):
-        return sum(v * n for v, n in counts)
-    return math.fsum(v * n for v, n in counts)
+def _exact_sum(values: Collection[float]) -> float:
+    """Sum up so that the order, and Python's version, do not matter."""
+    return sum(values) if _all_whole(values) else math.fsum(values)
+
+
+def _all_whole(values: Collection[float]) -> bool:
+    return set(map(type, values)) <= {int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +193,10 @@ class SLO:
 
     def kept(self, ttft_ns: float | None, tpot_ns: float | None) -> bool:
         """Tell whether latencies keep every limit; one that does not exist keeps its own."""
-        pairs = ((ttft_ns, self.ttft_ms), (tpot_ns, self.tpot_ms))
-        return all(v is None or ms is None or v <= ms * NS_PER_MS for v, ms in pairs)
+        ttft, tpot = self.ttft_ms, self.tpot_ms
+        return (ttft_ns is None or ttft is None or ttft_ns <= ttft * NS_PER_MS) and (
+            tpot_ns is None or tpot is None or tpot_ns <= tpot * NS_PER_MS
+        )
 
 
 SLO_PRESETS = {

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from .checks import instance, list_of
 from .cost import Work
 from .errors import InputError
+from .ledger import NEVER
 from .metrics import Result
 
 
@@ -122,7 +124,8 @@ def segments(result: Result) -> list[Segment]:
     if not result.step_records:
         return _plain_lives(result)
     out: list[Segment] = []
-    lives = {r.request.id: _life(r.request.arrival_ns) for r in result.records}
+    arrivals = map(result.records.column, ("id", "arrival_ns"))
+    lives = {rid: _life(arrival) for rid, arrival in zip(*arrivals, strict=True)}
     waiting_as: dict[int, str] = {}
     for step in result.step_records:
         kinds = {s.id: "decode" if s.decode else "prefill" for s in step.scheduled}
@@ -137,15 +140,15 @@ def segments(result: Result) -> list[Segment]:
 
 
 def _plain_lives(result: Result) -> list[Segment]:
-    """Cut lives by the three moments that every record has."""
+    """Cut lives by the four moments that every record has."""
     if result.preemptions:
         raise InputError("segments: somebody was preempted; run with record_steps=True")
     out: list[Segment] = []
-    for r in result.records:
-        moments = (r.request.arrival_ns, r.first_scheduled_ns, r.first_token_ns, r.last_token_ns)
-        for kind, start, end in zip(KINDS, moments, moments[1:], strict=False):
-            if start is not None and end is not None and end > start:
-                out.append(Segment(r.request.id, kind, start, end))
+    names = ("id", "arrival_ns", "first_scheduled_ns", "first_token_ns", "last_token_ns")
+    for rid, *moments in zip(*map(result.records.column, names), strict=True):
+        for kind, (start, end) in zip(KINDS, pairwise(moments), strict=True):
+            if start != NEVER and end > start:
+                out.append(Segment(rid, kind, start, end))
     return out
 
 

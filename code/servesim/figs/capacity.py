@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from .. import policies, svg, workload
@@ -115,6 +115,7 @@ def _shown(rate: float | None) -> float:
     return float(f"{rate or 0:.2f}")
 
 
+@lru_cache(maxsize=512)
 def _kept(name: str, rate: float, slo: SLO) -> float:
     """Return how many percent of all requests keep the limits."""
     return 100 * sum(slo.kept(*times) for times in _times(name, rate)) / _N

@@ -6,22 +6,22 @@ import functools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from .. import policies, svg, workload
-from ..engine import Engine, simulate
+from ..engine import simulate
 from ..errors import InputError
 from ..metrics import Result
 from ..request import NS_PER_MS, NS_PER_S, Request
 
-_N = 48
-_SEED = 5
+_N = 20
+_SEED = 23
 _SHORT, _LONG = 256, 4096
 _OUTPUT = (40, 160)
-_BUDGETS = (128, 256, 512, 1024, 4096)
+_BUDGETS = (128, 256, 512, 1024)
 _WHOLE = 0  # stands for no budget: prompts are taken whole
 _WINDOW = (-0.5, 3.0)  # seconds around the arrival of the long prompt that is looked at
-_AHEAD = NS_PER_S  # longer than any step that may reach into the window
 
 
 def chunked(
@@ -30,9 +30,9 @@ def chunked(
     long_percent: int = 15,
     ghost: dict[str, Any] | None = None,
 ) -> svg.Figure:
-    """Draw what a token budget does to the tail of ITL and to TTFT, and the steps around a stall.
+    """Draw what a token budget does to the tail of ITL and to TTFT, and the gaps around a stall.
 
-    48 requests at the default prices with outputs of 40 to 160 tokens. Prompts have 256 tokens;
+    20 requests at the default prices with outputs of 40 to 160 tokens. Prompts have 256 tokens;
     some have 4096. Neither the pattern of the gaps nor the order of the lengths depends on a
     parameter.
 
@@ -68,23 +68,24 @@ def chunked(
     if ghost:
         before = int(ghost["token_budget"]), float(ghost["rate"]), int(ghost["long_percent"])
         if before[1:] != (rate, long_percent):
-            plane.line("default", *_curve(_BUDGETS, *before[1:]), ghost=True)
+            plane.line("default", *_curve([*_BUDGETS, _WHOLE], *before[1:]), ghost=True)
         plane.scatter("", *_curve(before[:1], *before[1:]), ghost=True)
-    plane.line("budgets from 128 to 4096", *_curve(budgets, rate, long_percent), color=1)
+    every = [*budgets, _WHOLE]
+    plane.line("budgets from 128 up, and none", *_curve(every, rate, long_percent), color=1)
     plane.scatter("this budget", *_curve([token_budget], rate, long_percent), color=2)
     plane.scatter("no budget", *_curve([_WHOLE], rate, long_percent), color=3)
 
     stalls = svg.Chart(
         svg.Axis("Time since that prompt arrived (s)", domain=_WINDOW),
-        "Length of the step (ms)",
-        title=f"The steps when one {'long' if long_percent else 'short'} prompt comes",
+        "Gap between two tokens (ms)",
+        title=f"The gaps when one {'long' if long_percent else 'short'} prompt comes",
         height=150,
         legend="top",
     )
     if before:
-        stalls.step("default", *_steps(*before), ghost=True)
-    stalls.step("no budget", *_steps(_WHOLE, rate, long_percent), color=3)
-    stalls.step("this budget", *_steps(token_budget, rate, long_percent), color=2)
+        stalls.step("default", *_gaps(*before), ghost=True)
+    stalls.step("no budget", *_gaps(_WHOLE, rate, long_percent), color=3)
+    stalls.step("this budget", *_gaps(token_budget, rate, long_percent), color=2)
     summary = (
         f"{rate:g} requests/s, {long_percent} % of the prompts long. "
         f"{_told(f'Budget {token_budget}', runs[token_budget])} "
@@ -96,18 +97,18 @@ def chunked(
         "chunked",
         plane,
         stalls,
-        title="A token budget: tail of ITL against TTFT, and the steps around a stall",
+        title="A token budget: tail of ITL against TTFT, and the gaps around a stall",
         summary=summary,
         table=_table([*((svg.fmt(b), run) for b, run in runs.items()), ("none", whole)]),
     )
 
 
-def _requests(rate: float, long_percent: int) -> list[Request]:
+@functools.lru_cache(maxsize=8)
+def _requests(rate: float, long_percent: int) -> tuple[Request, ...]:
     """Return the requests; the k-th to become long does so whatever the rate."""
-    n = _N
-    asked = workload.poisson(n, rate, _SHORT, _OUTPUT, _SEED)
-    long = set(_order()[: round(n * long_percent / 100)])
-    return [replace(r, prompt_len=_LONG) if r.id in long else r for r in asked]
+    asked = workload.poisson(_N, rate, _SHORT, _OUTPUT, _SEED)
+    long = set(_order()[: round(_N * long_percent / 100)])
+    return tuple(replace(r, prompt_len=_LONG) if r.id in long else r for r in asked)
 
 
 def _order() -> list[int]:
@@ -121,35 +122,32 @@ def _order() -> list[int]:
 
 @functools.lru_cache(maxsize=256)
 def _run(budget: int, rate: float, long_percent: int) -> Result:
-    """Serve the 48 requests; the figure asks for the same runs again and again."""
+    """Serve the 20 requests; the figure asks for the same runs again and again."""
     return simulate(_requests(rate, long_percent), _policy(budget))
 
 
 @functools.lru_cache(maxsize=32)
-def _steps(budget: int, rate: float, long_percent: int) -> tuple[list[float], list[float]]:
-    """Return when steps start, in seconds after the long prompt's arrival, and their lengths."""
-    requests = _requests(rate, long_percent)
-    zero = requests[_order()[0]].arrival_ns
+def _gaps(budget: int, rate: float, long_percent: int) -> tuple[list[float], list[float]]:
+    """Return when gaps begin, in seconds after the long prompt's arrival, and how long they are.
+
+    All who decode get a token in each step, so at any moment they have the same gap. Where
+    nobody decodes there is none, and nobody is held up.
+    """
+    zero = _requests(rate, long_percent)[_order()[0]].arrival_ns
     low, high = (zero + round(t * NS_PER_S) for t in _WINDOW)
-    engine = Engine(requests, _policy(budget))
-    # Equal steps are taken together up to an arrival well before the window, and one by one, on
-    # record, to its end. Most of a run needs neither.
-    last = max((r.arrival_ns for r in requests if r.arrival_ns < low - _AHEAD), default=0)
-    while engine.view.clock_ns < last:
-        engine.advance()
-    engine.skip, engine.record_steps = False, True
-    while engine.view.clock_ns < high and engine.advance():
-        pass
-    times: list[int] = [low]
-    lengths: list[int] = [0]
-    for step in engine.steps:
-        if step.end_ns > low and step.start_ns < high:
-            if step.start_ns <= times[-1]:
+    found: set[tuple[int, int]] = set()
+    for r in _run(budget, rate, long_percent).finished:
+        if (r.last_token_ns or 0) > low and (r.first_token_ns or 0) < high:
+            found.update(pairwise(r.token_times_ns()))
+    times, lengths = [low], [0]
+    for begin, end in sorted(found):
+        if end > low and begin < high:
+            if begin <= times[-1]:
                 times.pop()
                 lengths.pop()
-            times += [max(low, step.start_ns), step.end_ns]
-            lengths += [step.cost_ns, 0]
-    return [(min(t, high) - zero) / NS_PER_S for t in times], [c / NS_PER_MS for c in lengths]
+            times += [max(low, begin), end]
+            lengths += [end - begin, 0]
+    return [(min(t, high) - zero) / NS_PER_S for t in times], [n / NS_PER_MS for n in lengths]
 
 
 def _policy(budget: int) -> policies.Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections import Counter
@@ -12,7 +13,7 @@ from .. import policies, svg, workload
 from ..engine import simulate
 from ..errors import InputError
 from ..lives import lives
-from ..metrics import Result
+from ..metrics import Record, Result
 from ..request import NS_PER_MS, NS_PER_S
 from ..workload import Lengths
 
@@ -54,8 +55,8 @@ def arrivals(rate: float = 1.0, cv: float = 2.5, lengths: str = "conversation") 
     even = _run(rate, 0, lengths)
     result = _run(rate, cv, lengths) if cv else even
     timeline = svg.Timeline(unit="s", title="Who waits, who runs", width=680)
-    lived = lives(result, NS_PER_S)
-    for r in result.records:
+    lived, records = lives(result, NS_PER_S), list(result.records)
+    for r in records:
         timeline.row(f"r{r.request.id}", lived[r.request.id], arrival=r.request.arrival_s)
     chart = svg.Chart("", "requests in the system", height=120, legend="top")
     chart.hline(_PLACES, f"{_PLACES} places: above this line somebody waits")
@@ -75,11 +76,12 @@ def arrivals(rate: float = 1.0, cv: float = 2.5, lengths: str = "conversation") 
         timeline,
         title="Arrivals, waiting and service of each request",
         summary=f"{told}.",
-        table=_table(result, even),
+        table=_table(records, result, even),
         share_x=True,
     )
 
 
+@functools.lru_cache(maxsize=64)
 def _run(rate: float, cv: float, lengths: str) -> Result:
     """Serve the requests; their arrivals span the same time whatever `cv` is."""
     prompt, output = _LENGTHS[lengths]
@@ -102,10 +104,8 @@ def _run(rate: float, cv: float, lengths: str) -> Result:
 
 def _in_system(result: Result) -> tuple[list[float], list[int]]:
     """Return when the number of requests waiting or running changes, and to what."""
-    changes: Counter[int] = Counter()
-    for r in result.records:
-        changes[r.request.arrival_ns] += 1
-        changes[r.last_token_ns or 0] -= 1
+    changes = Counter(result.records.column("arrival_ns"))
+    changes.subtract(result.records.column("last_token_ns"))
     times = sorted(changes)
     return [t / NS_PER_S for t in times], list(accumulate(changes[t] for t in times))
 
@@ -116,11 +116,13 @@ def _ttft(result: Result) -> tuple[float, float]:
     return ttft.percentile(50) or 0.0, ttft.percentile(99) or 0.0
 
 
-def _table(result: Result, even: Result) -> tuple[list[str], list[list[svg.Cell]]]:
+def _table(
+    records: list[Record], result: Result, even: Result
+) -> tuple[list[str], list[list[svg.Cell]]]:
     """Return one row per request and the percentiles of both runs."""
     header = ["request", "arrival (s)", "prompt (tokens)", "output (tokens)", "TTFT (ms)"]
     rows: list[list[svg.Cell]] = []
-    for r in result.records:
+    for r in records:
         q = r.request
         lengths = [q.prompt_len, q.output_len]
         rows.append([f"r{q.id}", q.arrival_s, *lengths, (r.ttft_ns or 0) / NS_PER_MS])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -106,17 +107,22 @@ class Scale:
             part = (math.log10(v) - low) / (math.log10(self.hi) - low)
         return self.start + part * (self.stop - self.start)
 
-    def ticks(self, count: int) -> list[tuple[float, str]]:
+    def ticks(self, count: int) -> tuple[tuple[float, str], ...]:
         """Return ticks and their labels."""
-        make = {"linear": linear_ticks, "log": log_ticks, "log2": log2_ticks}[self.kind]
-        values = make(self.lo, self.hi, count)
-        return list(zip(values, tick_labels(values, log=self.kind != "linear"), strict=True))
+        return _ticks(self.kind, self.lo, self.hi, count)
 
     def place(self, x: Value) -> float | None:
         """Return the pixel of a value, or None where the axis has no place for it."""
         if x is None or not math.isfinite(x) or (self.kind != "linear" and x <= 0):
             return None
         return self(x)
+
+
+@functools.lru_cache(maxsize=256)
+def _ticks(kind: ScaleKind, lo: float, hi: float, count: int) -> tuple[tuple[float, str], ...]:
+    make = {"linear": linear_ticks, "log": log_ticks, "log2": log2_ticks}[kind]
+    values = make(lo, hi, count)
+    return tuple(zip(values, tick_labels(values, log=kind != "linear"), strict=True))
 
 
 def as_axis(label: Axis | str) -> Axis:

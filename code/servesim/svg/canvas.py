@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 from collections.abc import Callable, Sequence
@@ -10,10 +11,15 @@ from typing import TypeAlias
 from .look import FONT, TEXT, Style, paint
 from .numbers import num
 
+_FORBIDDEN = r"\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff"
+_forbidden, _special = re.compile(f"[{_FORBIDDEN}]"), re.compile(f"[{_FORBIDDEN}&<>\"']")
+
 
 def esc(text: str) -> str:
     """Escape text for markup, and drop the control characters that XML forbids."""
-    return html.escape(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "", text), quote=True)
+    if not _special.search(text):  # nearly all: a figure has thousands
+        return text
+    return html.escape(_forbidden.sub("", text), quote=True)
 
 
 def prose(text: str) -> str:
@@ -30,17 +36,23 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> str:
     parts = [tag]
     for name, value in attributes.items():
         if value is not None:
-            text = value if isinstance(value, str) else num(value)
-            parts.append(f'{name.rstrip("_").replace("_", "-")}="{esc(text)}"')
+            text = esc(value) if isinstance(value, str) else num(value)
+            parts.append(f'{_attribute(name)}="{text}"')
     inner = "".join(children)
     return f"<{' '.join(parts)}>{inner}</{tag}>" if inner else f"<{' '.join(parts)}/>"
 
 
+@functools.cache
+def _attribute(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
+
+
 def tooltip(text: str) -> str:
     """Return the hover text of an element."""
-    return element("title", esc(text)) if text else ""
+    return f"<title>{esc(text)}</title>" if text else ""
 
 
+@functools.lru_cache(maxsize=1024)
 def text_width(text: str, size: float) -> float:
     """Estimate the width of `text` in px: there are no font metrics here, so err upwards."""
 
@@ -173,6 +185,14 @@ class Canvas:
             fill=paint(color or look.color),
             stroke=paint("bg"),
             stroke_width=1,
+        )
+
+    def spot(self, x: float, y: float, hover: str) -> None:
+        """Put down a place to point at, with nothing to see."""
+        # Written out, for there are many of them.
+        self._parts.append(
+            f'<circle cx="{num(x)}" cy="{num(y)}" r="6" fill="none" pointer-events="all">'
+            f"{tooltip(hover)}</circle>"
         )
 
     def path(

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..errors import InputError
 from .axes import Axis, Scale, as_axis, x_axis
-from .canvas import Canvas, legend, swatch, text_width, tooltip, wrap
+from .canvas import Canvas, legend, swatch, text_width, wrap
 from .look import Style, Value, paint, style
 from .numbers import finite, fmt, num
 from .panel import Frame, Panel
@@ -417,18 +417,16 @@ class Chart(Panel):
             many = sum(not t.ghost for t in self._series) > 1
             stride = math.ceil(len(places) / 8) if many else 0
         for i, px, py in places:
-            if py is None:
+            marked = stride > 0 and i % stride == stride // 2
+            if py is None or not (marked or len(places) <= 120):
                 continue
             values = f"{_with_unit(s.xs[i], self.x)}, {_with_unit(s.ys[i], self.y)}"
             hover = f"{s.name}: {values}" if s.name else values
-            if stride and i % stride == stride // 2:
+            if marked:
                 r = 3.5 if s.shape == "scatter" and len(places) > 60 else 4.5
                 canvas.marker(px, py, s.look, r, hover, "axis" if s.ghost else "")
-            elif len(places) <= 120:
-                # Nothing to see, but a place to point at.
-                canvas.put(
-                    "circle", tooltip(hover), cx=px, cy=py, r=6, fill="none", pointer_events="all"
-                )
+            else:
+                canvas.spot(px, py, hover)
 
     def _labels(
         self, canvas: Canvas, x: Scale, y: Scale, named: Sequence[tuple[_Series | Line, str]]

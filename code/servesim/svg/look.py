@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -82,6 +83,7 @@ KINDS: dict[str, Style] = {
 """What a request can be doing, and how that looks in every figure."""
 
 
+@functools.lru_cache(maxsize=128)
 def style(key: int | str) -> Style:
     """Return the style of a series slot (1, 2, ...) or of a kind (``"prefill"``).
 
@@ -102,6 +104,7 @@ def style(key: int | str) -> Style:
     return Style(_NAMES[i], HATCHES[j], MARKERS[j])
 
 
+@functools.cache
 def paint(name: str) -> str:
     """Return a theme color as a CSS variable with its fallback."""
     return name if name == "none" else f"var(--ss-{name}, {_FALLBACK[name]})"

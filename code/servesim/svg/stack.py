@@ -82,11 +82,12 @@ class Figure:
             return self
         _check_id(id)
         # Quotes are escaped in all text, so these can only be attributes.
-        old = re.escape(self.id)
-        svg = re.sub(rf'((?:\sid="|="url\(#)){old}-', rf"\g<1>{id}-", self.svg)
+        svg = self.svg
+        for start in (' id="', '="url(#'):
+            svg = svg.replace(f"{start}{self.id}-", f"{start}{id}-")
         svg = re.sub(
-            r'(\saria-labelledby=")([^"]*)',
-            lambda m: m[1] + re.sub(rf"(^|\s){old}-", rf"\g<1>{id}-", m[2]),
+            r'aria-labelledby="([^"]*)"',
+            lambda m: re.sub(rf'(?<=["\s]){re.escape(self.id)}-', f"{id}-", m[0]),
             svg,
         )
         return replace(self, svg=svg, id=id)
