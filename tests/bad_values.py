@@ -95,7 +95,7 @@ def clear(sentence: str, *names: str) -> str:
     """
     faults = {
         "more than a line": "\n" in sentence or "\r" in sentence,
-        "no sentence": len(sentence.split()) < 4,
+        "no sentence": len(sentence.split()) < 3,
         "too long": len(sentence) > 600,
         "ends with the name of a class": re.search(r"\b[A-Z]\w+(Error|Exception)\W*$", sentence),
         "begins with the name of a class": re.match(r"\w+(Error|Exception)\b", sentence),

@@ -5,8 +5,11 @@ calls, and for every flag of the two command lines. They are found by looking: w
 its row.
 """
 
+import gzip
 import importlib
 import inspect
+import json
+import os
 import pkgutil
 import re
 import signal
@@ -18,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import servesim as ss
 from servesim import (
@@ -742,7 +747,7 @@ def test_every_option_is_in_the_table(fn):
 def test_the_table_notices_what_is_wrong():
     assert faults(lambda: ss.Request(0, 0, 1, 1), False) == "is taken without a word"
     assert "TypeError" in faults(lambda: len(3), False)
-    for sentence in ("rate is bad", "a\nb c d e f", "rate: it is an odd ValueError"):
+    for sentence in ("rate bad", "a\nb c d e f", "rate: it is an odd ValueError"):
         assert clear(sentence, "rate")
     assert clear("rate must be a number, not 'x'", "cost")
     assert not clear("rate must be a number, not 'x'", "rate")
@@ -1017,3 +1022,229 @@ def test_whoever_adds_a_command_or_flag_adds_its_row(program):
         (key[1], flag) for key, (_, flags) in FLAGS.items() if key[0] == program for flag in flags
     }
     assert table == known
+
+
+# --- files, by table
+
+CSV = b"arrival_s,prompt_len,output_len\n0.5,10,3\n0.5,20,4\n2,30,5\n"
+AZURE = (
+    b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    b"2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
+)
+MOONCAKE = (
+    b'{"timestamp": 0, "input_length": 9, "output_length": 5}\n'
+    b'{"timestamp": 27, "input_length": 7, "output_length": 1}\n'
+)
+ONE_TRACE = json.dumps(TRACE).encode()
+ROSTER = b"student,file\nann,a1\nbob,b2\n"
+POLICY = b"from servesim.policies import Naive\n\n\nclass Mine(Naive):\n    pass\n"
+STUDENTS = b"from servesim import Plan\n\n\nclass Policy:\n    pass\n"
+
+
+def replayed(path):
+    return [replay.steps(replay.replay(trace)) for trace in replay.read(path)]
+
+
+def from_file(path):
+    return repr(spec.policy(f"{path}:Mine"))
+
+
+def read_student(path):
+    try:
+        text = source.read(path)
+        source.check(text, "Policy")
+        return text
+    except source.Refused as reason:
+        raise ss.InputError(str(reason)) from None
+
+
+READERS: dict[str, tuple[Callable[[Path], Any], bytes]] = {
+    "w.csv": (ss.workload.load, CSV),
+    "w.csv.gz": (ss.workload.load, CSV),
+    "azure.csv": (ss.workload.load, AZURE),
+    "m.jsonl": (ss.workload.load, MOONCAKE),
+    "m.jsonl.gz": (ss.workload.load, MOONCAKE),
+    "t.json": (replayed, ONE_TRACE),
+    "t.json.gz": (replayed, ONE_TRACE),
+    "t.jsonl.gz": (replayed, ONE_TRACE + b"\n" + ONE_TRACE),
+    "roster.csv": (roster.read_roster, ROSTER),
+    "policy.py": (from_file, POLICY),
+    "student.py": (read_student, STUDENTS),
+}
+"""By the file's name: who reads it, and what a good one holds."""
+
+def utf16(data):
+    return data.decode().encode("utf-16")
+
+
+SAME = {
+    "a byte order mark": lambda data: b"\xef\xbb\xbf" + data,
+    "CRLF": lambda data: data.replace(b"\n", b"\r\n"),
+    "no last line end": lambda data: data.removesuffix(b"\n"),
+    "blank lines at the end": lambda data: data + b"\n\n",
+}
+"""What changes nothing."""
+
+WRONG = {
+    "nothing at all": lambda data: b"",
+    "blank": lambda data: b"\n \n",
+    "UTF-16": utf16,
+    "Latin-1": lambda data: data + b"\xfc",
+    "half a character": lambda data: data + b"\xc3",
+    "NUL bytes": lambda data: data.replace(b"1", b"\0").replace(b"N", b"\0") + b"\0",
+    "noise": lambda data: bytes(range(256)),
+    "a line of a million signs": lambda data: data + b"9" * 1_000_000 + b"\n",
+    "a page of HTML": lambda data: b"<!DOCTYPE html>\n<title>404</title>\n",
+}
+"""What can be nothing that is meant."""
+
+def packed(name, data):
+    return gzip.compress(data, mtime=0) if name.endswith(".gz") else data
+
+
+def is_told(read, path):
+    """Check that a file is refused by a clear sentence which begins with its name, or its flag."""
+    with pytest.raises(ss.InputError) as refused:
+        read(path)
+    said = str(refused.value)
+    fault = clear(said, path.name) if read is not read_student else clear(said)
+    assert not fault, said
+    return said
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("change", SAME)
+def test_a_file_may_be_written_so(name, change, tmp_path):
+    read, good = READERS[name]
+    path = tmp_path / name
+    path.write_bytes(packed(name, good))
+    before = read(path)
+    path.write_bytes(packed(name, SAME[change](good)))
+    after = read(path)
+    assert after.split() == before.split() if isinstance(after, str) else after == before
+
+
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("change", WRONG)
+def test_a_file_of_something_else_is_told(name, change, tmp_path):
+    read, good = READERS[name]
+    path = tmp_path / name
+    path.write_bytes(packed(name, WRONG[change](good)))
+    is_told(read, path)
+
+
+CHANGED = {
+    # name of the file, what is changed into what, what the sentence says
+    ("w.csv", b"prompt_len,", b"", "the header must name"),
+    ("w.csv", b"output_len\n", b"output_len,x\n", "unknown column 'x'"),
+    ("w.csv", b"output_len\n", b"output_len,prompt_len\n", "'prompt_len' is there twice"),
+    ("w.csv", b"10,3", b"10", "line 2: 2 cells"),
+    ("w.csv", b"10,3", b"10,3,4", "line 2: 4 cells"),
+    ("w.csv", b"10,3", b'"10,3', "line 2: "),
+    ("w.csv", b"10,3", b"0,3", "line 2: prompt_len must be"),
+    ("w.csv", b"10,3", b"10,100000001", "line 2: output_len must be"),
+    ("w.csv", b"2,30", b"0,30", "line 4: it arrives before"),
+    ("w.csv", b"0.5", b"inf", "line 2: arrival 'inf'"),
+    ("w.csv", b"0.5", b"-1", "line 2: arrival '-1'"),
+    ("w.csv", b"0.5", b"1e400", "line 2: arrival '1e400'"),
+    ("azure.csv", b"2023-11-16 18:15:50", b"2022-11-16 18:15:50", "line 3: it arrives before"),
+    ("azure.csv", b"2023-11-16", b"16.11.2023", "line 2: timestamp"),
+    ("azure.csv", b"ContextTokens", b"contexttokens", "the header must name"),
+    ("m.jsonl", b'"timestamp": 0, ', b"", "line 1: 'timestamp' is missing"),
+    ("m.jsonl", b'"timestamp": 27', b'"timestamp": -27', "line 2: arrival"),
+    ("m.jsonl", b'"input_length": 7', b'"input_length": "7"', "line 2: prompt_len must be"),
+    ("m.jsonl", b'"input_length": 7', b'"input_length": 7.0', "line 2: prompt_len must be"),
+    ("m.jsonl", b"}\n", b"\n", "line 1: "),
+    ("m.jsonl", b"\n", b"", "line 1: "),
+    ("t.json", b'"vllm_version"', b'"version"', "'vllm_version' is missing"),
+    ("t.json", b"0.33.0", b"0.34.0", "vllm_version is '0.34.0'"),
+    ("t.json", b"[[0, 0, 20, 3, 0]]", b"[]", "empty"),
+    ("t.json", b"[[0, 0, 20, 3, 0]]", b"[[0, 0, 20, 3]]", "a request is"),
+    ("t.json", b"[[0, 0, 20, 3, 0]]", b"[[0, 0, 20, 3, 0], [0, 1, 20, 3, 0]]", "appears twice"),
+    ("t.json", b"[[0, 0, 20, 3, 0]]", b"[[0, 0, 0, 3, 0]]", "prompt_len must be"),
+    ("t.json", b'"block_size": 16', b'"block_size": 0', "block_size must be"),
+    ("t.json", b'"block_size": 16', b'"block_size": "16"', "block_size"),
+    ("t.json", b'"policy": "fcfs"', b'"policy": "lifo"', "policy must be"),
+    ("t.json", b'"max_steps": 99', b'"max_steps": -1', "max_steps must be"),
+    ("t.json", b'"cost_base_us": 1', b'"cost_base_us": -1', "base_ms must be"),
+    ("t.json", b"arrival_us", b"arrival", "arrivals are"),
+    ("roster.csv", b"student", b"name", "needs a header"),
+    ("roster.csv", b"bob,b2", b",b2", "line 3: the student is missing"),
+    ("roster.csv", b"b2", b"a1", "line 3: 'a1' is listed twice"),
+    ("roster.csv", b"ann,a1\nbob,b2\n", b"", "needs a header"),
+    ("policy.py", b"Mine", b"Other", "has no class 'Mine'; it has Other"),
+    ("policy.py", b"(Naive)", b"(", "line 4: "),
+    ("student.py", b"import Plan", b"import simulate", "may use only"),
+    ("student.py", b"class Policy", b"class Other", "there is no class Policy"),
+}
+
+
+@pytest.mark.parametrize(("name", "old", "new", "says"), sorted(CHANGED), ids=repr)
+def test_a_file_with_one_mistake_is_told(name, old, new, says, tmp_path):
+    read, good = READERS[name]
+    assert old in good
+    path = tmp_path / name
+    path.write_bytes(good.replace(old, new, 1))
+    assert says in is_told(read, path)
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name.endswith(".gz")])
+def test_a_packed_file_cut_anywhere_is_told(name, tmp_path):
+    read, good = READERS[name]
+    path, whole_file = tmp_path / name, packed(name, good)
+    for length in range(len(whole_file)):
+        path.write_bytes(whole_file[:length])
+        is_told(read, path)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_file_a_folder_and_a_locked_file_are_told(name, tmp_path):
+    read, good = READERS[name]
+    path = tmp_path / name
+    is_told(read, path)
+    path.mkdir()
+    is_told(read, path)
+    path.rmdir()
+    path.write_bytes(packed(name, good))
+    path.chmod(0)
+    if os.access(path, os.R_OK):  # as root
+        if not hasattr(os, "seteuid"):
+            pytest.skip("no file can be locked here")
+        os.seteuid(65534)
+        try:
+            is_told(read, path)
+        finally:
+            os.seteuid(0)
+    else:
+        is_told(read, path)
+
+
+NOBODY = pytest.mark.usefixtures("no_hang")
+
+
+@NOBODY
+@pytest.mark.parametrize("name", READERS)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_any_bytes_are_read_or_told(name, data, tmp_path_factory):
+    """Bytes at random, and good files with some of them changed, cut out or put in."""
+    read, good = READERS[name]
+    content = bytearray(data.draw(st.sampled_from([good, packed(name, good), b""])))
+    for _ in range(data.draw(st.integers(0, 4))):
+        at = data.draw(st.integers(0, len(content)))
+        until = data.draw(st.integers(at, min(len(content), at + 8)))
+        content[at:until] = data.draw(st.binary(max_size=6) | st.sampled_from(BITS))
+    if data.draw(st.booleans()):
+        content = bytearray(packed(name, bytes(content)))
+    path = tmp_path_factory.getbasetemp() / name
+    path.write_bytes(content)
+    try:
+        read(path)
+    except ss.InputError as error:
+        assert not clear(str(error)), error
+    except ss.PolicyError:
+        assert name == "policy.py"  # it is run, and may do as it likes
+
+
+BITS = (b"\n", b",", b'"', b"{", b"[", b"}", b"]", b"0", b"-", b"1e9", b"null", b"true", b"9" * 25)

@@ -145,8 +145,12 @@ def policy(text: str) -> SupportsPlan:
 
 def _class_in(path: Path, name: str) -> Callable[..., SupportsPlan]:
     checks.file_name(policy=path)
-    if not path.is_file():
-        raise InputError(f"policy file {path} does not exist")
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"policy file {path} does not exist") from None
+    except OSError as error:
+        raise InputError(f"policy file {path}: {error.strerror or error}") from None
     module_spec = importlib.util.spec_from_file_location(f"_policy_{path.stem}", path)
     if module_spec is None or module_spec.loader is None:
         raise InputError(f"policy file {path} cannot be imported")
@@ -154,7 +158,7 @@ def _class_in(path: Path, name: str) -> Callable[..., SupportsPlan]:
     sys.modules[module_spec.name] = module  # dataclasses and pickle look here
     try:
         # Compiled here: Python's own cache takes two versions of one second for the same.
-        exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), vars(module))
+        exec(compile(text, path, "exec", dont_inherit=True), vars(module))
     except SyntaxError as error:
         line = "" if error.lineno is None else f", line {error.lineno}"
         raise InputError(f"policy file {path}{line}: {error.msg}") from None

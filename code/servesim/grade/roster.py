@@ -172,6 +172,8 @@ def read_roster(file: str | Path) -> dict[str, str]:
         key = ((row.get("file") or "").strip() or student).removesuffix(".py")
         if not student:
             raise InputError(f"--roster {path}, line {number}: the student is missing")
+        if "\0" in student + key:
+            raise InputError(f"--roster {path}, line {number}: a NUL stands in it")
         if key in names:
             raise InputError(f"--roster {path}, line {number}: {key!r} is listed twice")
         names[key] = student
