@@ -5,14 +5,18 @@ calls, and for every flag of the two command lines. They are found by looking: w
 its row.
 """
 
+import dataclasses
 import gzip
 import importlib
 import inspect
+import io
 import json
+import math
 import os
 import pkgutil
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
@@ -21,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import servesim as ss
 from servesim import (
+    audit,
     bound,
     cli,
     drill,
@@ -991,12 +996,7 @@ def told_wrong(main, argv, good, capsys, *names):
     [(*key, flag) for key, (_, flags) in FLAGS.items() for flag in flags],
     ids=lambda part: part,
 )
-def test_a_flag_is_right_or_told(program, command, flag, tmp_path, monkeypatch, capsys):
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "policy.py").write_text("\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "Processes", InThisProcess)
-    monkeypatch.setattr(folder, "Processes", InThisProcess)
+def test_a_flag_is_right_or_told(program, command, flag, here, capsys):
     given, flags = FLAGS[program, command]
     row, wrong = flags[flag], {}
     for text in row.texts:
@@ -1073,6 +1073,7 @@ READERS: dict[str, tuple[Callable[[Path], Any], bytes]] = {
 }
 """By the file's name: who reads it, and what a good one holds."""
 
+
 def utf16(data):
     return data.decode().encode("utf-16")
 
@@ -1097,6 +1098,7 @@ WRONG = {
     "a page of HTML": lambda data: b"<!DOCTYPE html>\n<title>404</title>\n",
 }
 """What can be nothing that is meant."""
+
 
 def packed(name, data):
     return gzip.compress(data, mtime=0) if name.endswith(".gz") else data
@@ -1239,12 +1241,249 @@ def test_any_bytes_are_read_or_told(name, data, tmp_path_factory):
         content = bytearray(packed(name, bytes(content)))
     path = tmp_path_factory.getbasetemp() / name
     path.write_bytes(content)
+    fault = ""
     try:
         read(path)
     except ss.InputError as error:
-        assert not clear(str(error)), error
+        fault = clear(str(error)) and str(error)
     except ss.PolicyError:
-        assert name == "policy.py"  # it is run, and may do as it likes
+        fault = "" if name == "policy.py" else "PolicyError"  # it is run, and may do as it likes
+    assert not fault
 
 
 BITS = (b"\n", b",", b'"', b"{", b"[", b"}", b"]", b"0", b"-", b"1e9", b"null", b"true", b"9" * 25)
+
+
+# --- what is written, and what is printed
+
+WRITES: dict[str, tuple[str, tuple[str, ...]]] = {
+    # what is written, and the command that does it
+    "servesim run --trace-out": ("out.json", ("run", "--policy", "naive", *TINY, "--trace-out")),
+    "servesim sweep --out": ("out.csv", ("sweep", "--policy", "naive", *TINY, "--out")),
+    "grade check --html": (
+        "out.html",
+        ("check", "work/policy.py", "--assignment", "warmup", "--html"),
+    ),
+    "grade grade --out": (
+        "out.csv",
+        ("grade", "work", "--assignment", "warmup", "--unsafe", "--out"),
+    ),
+    "grade results --out": (
+        "out.json",
+        ("results", "work", "--assignment", "warmup", "--unsafe", "--out"),
+    ),
+    "grade gradescope": ("out.zip", ("gradescope", "--assignment", "warmup")),
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Work in a folder with one submission, and start no processes."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "policy.py").write_text("\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep, "Processes", InThisProcess)
+    monkeypatch.setattr(folder, "Processes", InThisProcess)
+    return tmp_path
+
+
+def test_whoever_adds_a_flag_that_names_an_output_adds_its_row():
+    outputs = {
+        f"{program} {command} {flag}"
+        for program in PARSERS
+        for command, parser in commands(program).items()
+        for flag in parser._option_string_actions
+        if flag.endswith("out") or flag == "--html"
+    }
+    assert outputs == WRITES.keys() - {"grade gradescope"}
+
+
+@pytest.mark.parametrize("what", WRITES)
+@pytest.mark.parametrize("trouble", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_file_is_there_as_a_whole_or_as_it_was(what, trouble, here, monkeypatch, capsys):
+    name, argv = WRITES[what]
+    main = MAINS[what.split()[0]]
+    assert main([*argv, name]) in (0, 1)
+    (here / name).write_text("an older one", encoding="utf-8")
+    write = Path.write_bytes
+
+    def fails(self, data):
+        if self.name != f"{name}.part":
+            return write(self, data)
+        write(self, data[: len(data) // 2])
+        raise trouble
+
+    monkeypatch.setattr(Path, "write_bytes", fails)
+    capsys.readouterr()
+    status = main([*argv, name])
+    _, err = capsys.readouterr()
+    assert status == (130 if isinstance(trouble, KeyboardInterrupt) else 2)
+    assert len(err.splitlines()) == 1
+    assert (here / name).read_text(encoding="utf-8") == "an older one"
+    assert not list(here.glob("*.part"))
+
+
+@pytest.mark.parametrize("what", ["servesim sweep --out", "grade grade --out"])
+def test_where_the_notes_cannot_grow_it_is_told(what, here, monkeypatch, capsys):
+    """The points and marks that are finished are kept as they come: the disk may fill up there."""
+    name, argv = WRITES[what]
+
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", lambda self, mode="r", **_: Full())
+    assert MAINS[what.split()[0]]([*argv, name]) == 2
+    _, err = capsys.readouterr()
+    assert "No space left on device" in err
+    assert len(err.splitlines()) == 1
+
+
+PRINTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("servesim", "toy"): ("-n", "1"),
+    ("servesim", "slots"): ("--requests", "1"),
+    ("servesim", "run"): ("--policy", "naive", *TINY),
+    ("servesim", "compare"): ("--policy", "naive", *TINY),
+    ("servesim", "sweep"): ("--policy", "naive", *TINY),
+    ("servesim", "replay"): ("t.json",),
+    ("grade", "check"): ("work/policy.py", "--assignment", "warmup"),
+    ("grade", "release"): ("new",),
+    ("grade", "grade"): ("work", "--assignment", "warmup", "--unsafe", "--out", "g.csv"),
+    ("grade", "gradescope"): ("a.zip", "--assignment", "warmup"),
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="this needs POSIX pipes")
+@pytest.mark.parametrize(("program", "command"), PRINTS)
+@pytest.mark.parametrize("end", ["a closed pipe", "a full disk"])
+def test_output_that_goes_nowhere(program, command, end, here, monkeypatch, capsys):
+    (here / "t.json").write_bytes(ONE_TRACE)
+    if end == "a closed pipe":
+        read, write = os.pipe()
+        os.close(read)
+        stdout = os.fdopen(write, "w")
+    elif Path("/dev/full").exists():
+        stdout = Path("/dev/full").open("w")  # noqa: SIM115
+    else:
+        pytest.skip("this needs /dev/full")
+    with stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        status = MAINS[program]([command, *PRINTS[program, command]])
+        monkeypatch.undo()
+    _, err = capsys.readouterr()
+    if end == "a closed pipe":  # the reader has seen enough
+        assert status in (0, 1)
+        assert err == ""
+    else:
+        assert status == 2
+        assert re.fullmatch(r"servesim(\.grade)?: the output cannot be written: .*\n", err)
+
+
+def test_every_command_that_prints_is_in_that_table():
+    all_of_them = {(program, name) for program in PARSERS for name in commands(program)}
+    assert all_of_them - PRINTS.keys() == {("grade", "results")}  # which prints nothing
+
+
+# --- extremes
+
+VAST = 10**7
+AT_EASE = {  # options that turn nobody away, and cut a prompt of that length into few pieces
+    "orca": {"max_len": 2 * VAST},
+    "shedding": {"patience_s": 10**9},
+    "step_target": {"target_ms": 10**9},
+}
+
+
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize("policy", BUILT_IN)
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [ss.Request(0, 0, VAST, 1)],
+        [ss.Request(0, 0, 1, VAST)],
+        [ss.Request(0, 0, 1, 1), ss.Request(1, 0, VAST, 2), ss.Request(2, 10**18, 1, 1)],
+        [ss.Request(2**63 - 1, 0, 1, 1), ss.Request(-(2**63), 0, 1, 1, priority=2**63 - 1)],
+    ],
+    ids=["a vast prompt", "a vast output", "one vast among small", "the ends of 64 bits"],
+)
+def test_vast_numbers_come_out_right(policy, requests):
+    result = ss.simulate(requests, BUILT_IN[policy](**AT_EASE.get(policy, {})))
+    assert result.count("finished") == len(requests)
+    assert result.output_tokens == sum(r.output_len for r in requests)
+    assert all(f is None or math.isfinite(f) for f in result.ttft_ms.row().values())
+
+
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize("rate", [1e15, 1e-7])
+def test_arrivals_all_at_once_and_years_apart(rate):
+    requests = ss.workload.poisson(20, rate=rate)
+    assert [r.arrival_ns for r in requests] == sorted(r.arrival_ns for r in requests)
+    result = ss.simulate(requests, ss.policies.VLLM())
+    assert result.count("finished") == 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", BUILT_IN)
+def test_a_million_requests_at_one_instant(policy):
+    n = 10**6 if policy not in SLOW_QUEUES else 10**4
+    requests = (ss.Request(i, 0, 8, 2) for i in range(n))
+    result = ss.simulate(requests, BUILT_IN[policy](**AT_EASE.get(policy, {})))
+    assert result.count("finished") == n
+
+
+SLOW_QUEUES = ("priority", "shortest_first", "fair", "shedding")
+"""These look at the whole queue in every step."""
+
+
+# --- plans at random
+
+ODD = st.sampled_from([None, "0", "", 0, -1, 1.5, True, 2**70, [None], [1], object()])
+IDS = st.integers(0, 3) | st.integers(-1, 4) | ODD
+SOME_IDS = st.lists(st.integers(0, 3), max_size=2) | st.lists(IDS, max_size=2)
+FIELDS = {
+    "scheduled": st.lists(st.tuples(IDS, st.integers(-1, 30) | ODD) | ODD, max_size=4),
+    "decode_all": st.booleans(),
+    "preempted": SOME_IDS,
+    "rejected": SOME_IDS,
+    "wait": st.booleans(),
+    "repeatable": st.booleans(),
+    "queue": st.permutations(range(4)) | st.lists(IDS, max_size=4),
+    "padded_prompt": st.integers(-1, 40),
+    "idle_slots": st.integers(-1, 3),
+    "reasons": st.dictionaries(st.integers(0, 3), st.text(max_size=3) | ODD, max_size=2),
+}
+WILD = st.sampled_from(sorted(FIELDS)).flatmap(
+    lambda name: st.tuples(st.just(name), FIELDS[name] | FIELDS[name] | ODD)
+)
+CHANGES = st.lists(WILD, max_size=2).map(dict)
+"""Fields of a plan, with what stands there instead of what is right."""
+
+
+class Says:
+    """vLLM's plans, changed in the first few steps."""
+
+    def __init__(self, changes):
+        self.changes, self.right = changes, ss.policies.VLLM(16)
+
+    def plan(self, view):
+        change = self.changes.pop(0) if self.changes else {}
+        return dataclasses.replace(self.right.plan(view), **change)
+
+
+@pytest.mark.usefixtures("no_hang")
+@given(changes=st.lists(CHANGES, min_size=1, max_size=6), blocks=st.sampled_from([None, 9]))
+@settings(max_examples=150)
+def test_any_plan_is_carried_out_or_told_with_its_rule(changes, blocks):
+    requests = [ss.Request(i, 0, 20, 3) for i in range(3)] + [ss.Request(3, 10**9, 5, 2)]
+    try:
+        result = ss.simulate(requests, Says(changes), kv=ss.KVCache(blocks), record_steps=True)
+    except ss.PlanError as error:
+        event(f"broke {error.rule}")
+        told = [error.rule in audit.RULES, "\n" not in str(error), len(str(error)) < 600]
+        assert all(told), str(error)  # noqa: PT017
+        return
+    event("carried out")
+    assert result.count("finished") + result.count("rejected") == 4
+    if blocks:
+        held = [sum(step.blocks.values()) + step.free_blocks[1] for step in result.step_records]
+        assert set(held) <= {blocks}
