@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import itertools
-import random
 import re
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -57,33 +54,6 @@ def test_same_bytes_every_time() -> None:
     first = figs.batching(rate=6.5, max_batch=12)
     figs.continuous_batching._run.cache_clear()
     assert figs.batching(rate=6.5, max_batch=12) == first
-
-
-@pytest.mark.parametrize(
-    ("rate", "max_batch", "policy"),
-    list(itertools.product((1, 8.0), (1, 64), ("continuous", "static"))),
-)
-def test_corners(rate: float, max_batch: int, policy: str) -> None:
-    check(rate, max_batch, policy)
-
-
-def test_anywhere_on_the_grid() -> None:
-    rng = random.Random(7)
-    for _ in range(20):
-        check(rng.randint(2, 16) / 2, rng.randint(1, 64), rng.choice(PARAMS["policy"]))
-
-
-def check(rate: float, max_batch: int, policy: str) -> None:
-    """Draw one figure with the default run behind it; picture and table must be well-formed."""
-    explorer = explore(TARGET, **PARAMS)
-    explorer.set(rate=rate, max_batch=max_batch, policy=policy)
-    assert explorer.message == ""
-    figure = explorer.figure()
-    assert ET.fromstring(figure.svg).tag.endswith("svg")
-    ET.fromstring(f"<div>{figure.numbers_html()}</div>")
-    assert figure.table is not None
-    assert str(max_batch) in [row[0] for row in figure.table.rows]
-    assert all(len(row) == len(figure.table.header) for row in figure.table.rows)
 
 
 @pytest.mark.parametrize("policy", ["continuous", "static"])

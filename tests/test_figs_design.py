@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-import itertools
-import random
 import re
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -61,29 +58,6 @@ def test_same_bytes_every_time() -> None:
     for name in POLICIES:
         assert module._times.__wrapped__(name, RATES[3]) == module._times(name, RATES[3])
     assert figs.capacity(tpot_ms=60, percent=85) == first
-
-
-CORNERS = list(itertools.product((250, 6000), (30, 200), (60, 99)))
-
-
-def places() -> list[tuple[int, int, int]]:
-    rng = random.Random(5)
-    return [
-        (250 * rng.randint(1, 24), 10 * rng.randint(3, 20), rng.randint(60, 99)) for _ in range(20)
-    ]
-
-
-@pytest.mark.parametrize(("ttft_ms", "tpot_ms", "percent"), CORNERS + places())
-def test_every_place_of_the_sliders(ttft_ms: int, tpot_ms: int, percent: int) -> None:
-    explorer = explore(TARGET, **PARAMS)
-    explorer.set(ttft_ms=ttft_ms, tpot_ms=tpot_ms, percent=percent)
-    assert explorer.message == ""
-    figure = explorer.figure()
-    assert ET.fromstring(figure.svg).tag.endswith("svg")
-    ET.fromstring(f"<div>{figure.numbers_html()}</div>")
-    assert figure.table is not None
-    assert [row[0] for row in figure.table.rows] == list(POLICIES)
-    assert all(len(row) == len(figure.table.header) for row in figure.table.rows)
 
 
 def rerun(name: str, rate: float) -> ss.Result:
