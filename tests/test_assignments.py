@@ -270,7 +270,7 @@ def test_a_page_shows_code_in_its_rules_as_code(name):
     assert table._repr_html_().count("<code>") == repr(table).count("`") / 2
     if name == "aging":
         assert "At most <code>slots</code> requests" in table._repr_html_()
-        assert "All points up to 1.5 times" in repr(table)
+        assert "is at most 1.5 × the reference's, none from 2.5 × on" in repr(table)
 
 
 def test_of_two_values_the_last_counts():

@@ -15,8 +15,8 @@ def rules(name: str) -> Table:
         demand = rule.demand
         if isinstance(rule, Performance):
             demand += (
-                f" All points up to {rule.full_at:g} times the reference's distance from the "
-                f"bound, none from {rule.none_at:g} times on."
+                f" All points if its distance from the bound is at most {rule.full_at:g} × the "
+                f"reference's, none from {rule.none_at:g} × on."
             )
         row: dict[str, object] = {"rule": rule.name, "points": number(rule.points)}
         rows.append(row | {"what must hold": demand})

@@ -117,7 +117,7 @@ def finds_the_fault(
         return None
 
     demand = (
-        f"{NAME} has at most {MOST_REQUESTS} requests, makes the policy as it came fail, and not "
+        f"`{NAME}` has at most {MOST_REQUESTS} requests, makes the policy as it came fail, and not "
         "the reference."
     )
     mended = (

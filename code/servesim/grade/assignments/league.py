@@ -155,7 +155,7 @@ ASSIGNMENT = Assignment(
         FileRule(
             "defense",
             10,
-            f"DEFENSE is a text of at least {WORDS} words that names a metric and a number.",
+            f"`DEFENSE` is a text of at least {WORDS} words that names a metric and a number.",
             "Say what your policy does, whom it fails, and which run would prove you wrong.",
             _defense,
         ),
