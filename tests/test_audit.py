@@ -166,6 +166,29 @@ def test_a_decode_that_needs_a_block_too_many():
     assert broken(error) == (1, 1, "blocks")
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["nobody else", "somebody thrown out"])
+def test_everybody_decodes_with_too_few_blocks(named):
+    requests = [ss.Request(i, 0, 16, 40) for i in range(4)]
+
+    def together(view):
+        if view.step == 0:
+            return everybody(view)
+        last = [view.running[-1].id] if named and view.running.blocks_to_decode == 4 else []
+        return ss.Plan(decode_all=True, preempted=last)
+
+    error = stopped(together, requests, kv=ss.KVCache(blocks=6 - named, block_size=16))
+    assert broken(error) == (1, None, "blocks")
+    needed, free = (3, 2) if named else (4, 2)
+    assert error.detail == f"{needed} blocks are needed to decode, {free} are free"
+
+
+def test_one_who_decodes_is_named_beside_all():
+    def twice(view):
+        return ss.Plan([(1, 1)], decode_all=True) if view.step else everybody(view)
+
+    assert broken(stopped(twice)) == (1, 1, "once")
+
+
 def test_more_reserved_blocks_than_are_free():
     error = stopped(
         everybody,

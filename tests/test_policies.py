@@ -230,6 +230,17 @@ def test_decodes_are_served_before_prompts(run):
         decoding -= set(step.finished)
 
 
+@given(
+    requests=strategies.workloads(), budget=st.integers(1, 6), chunk=st.none() | st.integers(1, 9)
+)
+@quick
+def test_those_who_decode_never_outgrow_a_token_budget(requests, budget, chunk):
+    run = record(requests, ss.policies.Chunked(token_budget=budget, chunk=chunk))
+    assert run.count("finished") == len(requests)
+    for step in run.step_records:
+        assert step.work.decodes + step.work.prefill_tokens <= budget
+
+
 @given(run=strategies.runs())
 @quick
 def test_without_a_tight_limit_chunked_is_continuous(run):

@@ -12,6 +12,7 @@ import subprocess
 import textwrap
 from pathlib import Path
 
+from .checks import file_name
 from .compare import html_table, text_table
 from .errors import InputError
 
@@ -128,6 +129,7 @@ def reset(file: str | Path) -> None:
     InputError
         If the book has no such file. Then everything stays as it is.
     """
+    file_name(file=file)
     path = Path(file)
     if path.is_dir():
         raise InputError(f"reset: {path} is a folder; name one file")

@@ -6,7 +6,6 @@ The command line and parameter sweeps name policies, workloads, price lists and 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
 import itertools
 import re
@@ -14,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from . import checks, cost, workload
@@ -151,11 +151,9 @@ def _class_in(path: Path, name: str) -> Callable[..., SupportsPlan]:
         raise InputError(f"policy file {path} does not exist") from None
     except OSError as error:
         raise InputError(f"policy file {path}: {error.strerror or error}") from None
-    module_spec = importlib.util.spec_from_file_location(f"_policy_{path.stem}", path)
-    if module_spec is None or module_spec.loader is None:
-        raise InputError(f"policy file {path} cannot be imported")
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[module_spec.name] = module  # dataclasses and pickle look here
+    module = ModuleType(f"_policy_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look here
     try:
         # Compiled here: Python's own cache takes two versions of one second for the same.
         exec(compile(text, path, "exec", dont_inherit=True), vars(module))

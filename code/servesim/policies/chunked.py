@@ -6,7 +6,7 @@ from itertools import chain
 
 from ..checks import at_least
 from ..kv import UNLIMITED
-from ..plan import Plan, View, everything
+from ..plan import Plan, View
 from .base import Policy
 from .continuous import admissible
 
@@ -45,13 +45,9 @@ class Chunked(Policy):
 
     def plan(self, view: View) -> Plan:
         """Give out tokens: to decodes, then to prompts in order, then to newcomers that fit."""
-        left = self.token_budget or UNLIMITED
+        # Whoever decodes had a token of an earlier step's budget: they never outgrow it.
+        left = (self.token_budget or UNLIMITED) - view.running.decodes
         used = f"waits: the step's {self.token_budget} tokens are used"
-        if view.running.decodes > left:  # the first to join go on
-            served = [r for r in view.running if r.decoding]
-            reasons = {r.id: f"r{r.id} {used}" for r in served[left : left + 1]}
-            return Plan(everything(served[:left]), repeatable=True, reasons=reasons)
-        left -= view.running.decodes
         plan = Plan(decode_all=True, repeatable=True)
         for r in chain(view.running.prefilling, admissible(view, self.max_running, plan.reasons)):
             tokens = min(r.missing, self.chunk or r.missing, left)
