@@ -42,8 +42,9 @@ RULES = [
     Mutation(
         "the running come before the waiting",
         "vllm",
-        """        self.serve_running(step, limit, rules)
-        if not step.preempted:
+        """        if step.size:
+            self.serve_running(step, limit, rules)
+        if view.waiting and not step.preempted:
             self.admit_waiting(step, limit, rules)
 """,
         """        self.admit_waiting(step, limit, rules)
@@ -122,14 +123,14 @@ RULES = [
     Mutation(
         "tokens that the victim had in this step go back to the budget",
         "draft",
-        "self.budget += self.tokens.pop(r.id, 0)",
-        "self.tokens.pop(r.id, 0)",
+        "            self.budget += tokens\n",
+        "",
     ),
     Mutation(
         "blocks that the victim had bought in this step come back too",
         "draft",
-        "self.free += self.bought.pop(r.id, 0)",
-        "self.bought.pop(r.id, 0)",
+        "            self.free += self.view.blocks_needed(r, tokens)\n",
+        "",
     ),
     Mutation(
         "a victim that stands earlier moves the cursor back by one",
@@ -180,8 +181,8 @@ RULES = [
     Mutation(
         "no admission in a step that preempted somebody",
         "vllm",
-        "if not step.preempted:",
-        "if True:",
+        "if view.waiting and not step.preempted:",
+        "if view.waiting:",
     ),
     # --- 6. admission
     Mutation(
@@ -199,7 +200,7 @@ RULES = [
     Mutation(
         "the threshold cuts an admitted prompt",
         "vllm",
-        "tokens = min(r.missing, limit or r.missing)\n",
+        "tokens = min(r.missing, limit) if limit else r.missing\n",
         "tokens = r.missing\n",
     ),
     Mutation(
@@ -243,7 +244,7 @@ RULES = [
         "vllm",
         "            step.schedule(r, tokens)\n            step.size += 1\n",
         "            step.schedule(r, tokens)\n            step.size += 1\n"
-        "            step.free -= need - step.bought[r.id]\n",
+        "            step.free -= need - step.view.blocks_needed(r, tokens)\n",
     ),
     Mutation(
         "0.11.2: admission needs the chunk's blocks only",
@@ -304,10 +305,10 @@ RULES = [
     Mutation(
         "blocks of the finished are free for the next step, not for this one",
         "draft",
-        "        self.only_decodes &= r.decoding\n",
-        "        self.only_decodes &= r.decoding\n"
+        "        self.tokens[r.id] = tokens\n",
+        "        self.tokens[r.id] = tokens\n"
         "        if r.missing == tokens and r.produced + 1 == r.predicted_output:\n"
-        "            self.free += r.blocks + self.bought[r.id]\n",
+        "            self.free += r.blocks + self.view.blocks_needed(r, tokens)\n",
     ),
     # --- 8. chunking off
     Mutation(
@@ -356,8 +357,8 @@ RULES = [
     Mutation(
         "0.33.0: alone means that nobody waits either",
         "vllm",
-        "len(view.running) + len(view.waiting) == 1",
-        "max(len(view.running), len(view.waiting)) == 1",
+        "step.size + len(view.waiting) == 1",
+        "max(step.size, len(view.waiting)) == 1",
     ),
     Mutation(
         "0.11.2: the threshold cuts one that is alone",

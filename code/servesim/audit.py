@@ -15,7 +15,7 @@ from typing import NoReturn
 from .errors import PlanError, brief
 from .job import Job
 from .plan import Plan, View
-from .request import MAX_TOKENS, Progress
+from .request import MAX_TOKENS
 
 RULES = {
     "view": "a policy reads the queue and the batch, it does not change them",
@@ -94,8 +94,12 @@ def check_view(view: View, before: tuple[object, ...]) -> None:
     raise PlanError(step, None, "view", f"plan() changed view.{name}; {copy}")
 
 
-def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> Plan:
-    """Return the plan if it keeps all rules that one step can break.
+Grant = tuple[Job, int, int]
+"""What a plan gives to one request: tokens to compute, and the blocks to buy for them."""
+
+
+def check(view: View, plan: object, look: Callable[[int], Job | None]) -> list[Grant]:
+    """Return what a plan gives to each that it schedules, if it keeps the rules of one step.
 
     Parameters
     ----------
@@ -104,7 +108,7 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
     plan : object
         What it returned.
     look : callable
-        Gives the progress of a waiting or running request by its id; None if there is none.
+        Gives a request in the system by its id, brought up to date; None if there is none.
 
     Raises
     ------
@@ -114,20 +118,21 @@ def check(view: View, plan: object, look: Callable[[int], Progress | None]) -> P
     if not isinstance(plan, Plan):
         _refuse(view.step, plan)
     _check_types(view.step, plan)
+    grants: list[Grant] = []
     if plan.wait:
         _check_wait(view, plan)
-        return plan
+        return grants
     if plan.scheduled or plan.preempted or plan.rejected:
-        _check_requests(view, plan, look)
+        grants = _check_requests(view, plan, look)
     elif plan.decode_all and view.running.blocks_to_decode > view.free_blocks:
         _no_blocks_to_decode(view, view.running.blocks_to_decode, view.free_blocks)
     if plan.reasons:
         _check_reasons(view.step, plan)
     if plan.padded_prompt or plan.idle_slots:
-        _check_padding(view, plan, look)
+        _check_padding(view, plan, grants)
     if plan.queue is not None:
         _check_queue(view, plan, plan.queue)
-    return plan
+    return grants
 
 
 def _refuse(step: int, plan: object) -> NoReturn:
@@ -143,7 +148,7 @@ def _no_blocks_to_decode(view: View, need: int, free: int) -> NoReturn:
     raise PlanError(view.step, None, "blocks", detail)
 
 
-def _check_requests(view: View, plan: Plan, look: Callable[[int], Progress | None]) -> None:
+def _check_requests(view: View, plan: Plan, look: Callable[[int], Job | None]) -> list[Grant]:
     """Check who is thrown out and who is scheduled, and that there are blocks for them."""
     step, batch, room = view.step, view.running, view.room()
     stay = batch.blocks_to_decode if plan.decode_all else 0
@@ -161,7 +166,7 @@ def _check_requests(view: View, plan: Plan, look: Callable[[int], Progress | Non
         _no_blocks_to_decode(view, stay, room.free)
 
     turned_away = _check_rejected(view, plan, look) if plan.rejected else ()
-    seen = set()
+    grants, seen = [], set()
     for item in plan.scheduled:
         try:
             rid, tokens = item
@@ -173,9 +178,10 @@ def _check_requests(view: View, plan: Plan, look: Callable[[int], Progress | Non
             kinds = f"{type(rid).__name__} and {type(tokens).__name__}"
             detail = f"({brief(rid)}, {brief(tokens)}) are {kinds}, not two whole numbers (int)"
             raise PlanError(step, _id(rid), "plan", detail)
-        request = look(rid)
-        if request is None:
+        job = look(rid)
+        if job is None:
             raise PlanError(step, rid, "known", "no such request is waiting or running")
+        request = job.progress
         if rid in turned_away:
             raise PlanError(step, rid, "rejected", "it is turned away and scheduled in one step")
         if rid in seen:
@@ -193,6 +199,8 @@ def _check_requests(view: View, plan: Plan, look: Callable[[int], Progress | Non
         if need and not room.take(need):
             detail = f"{need} blocks are needed for {tokens} tokens, {room.free} are free"
             raise PlanError(step, rid, "blocks", detail + room.in_pieces)
+        grants.append((job, tokens, need))
+    return grants
 
 
 def _check_reasons(step: int, plan: Plan) -> None:
@@ -249,17 +257,17 @@ def _check_types(step: int, plan: Plan) -> None:
 
 
 def _check_rejected(
-    view: View, plan: Plan, look: Callable[[int], Progress | None]
+    view: View, plan: Plan, look: Callable[[int], Job | None]
 ) -> Collection[int]:
     step, turned_away = view.step, set[int]()
     for rid in plan.rejected:
         if type(rid) is not int:
             raise PlanError(step, None, "rejected", _no_id(rid))
-        request = None if view.running.has(rid) else look(rid)
-        if request is None or rid in turned_away or rid in plan.preempted:
+        job = None if view.running.has(rid) else look(rid)
+        if job is None or rid in turned_away or rid in plan.preempted:
             raise PlanError(step, rid, "rejected", f"{brief(rid)} is not waiting")
-        if request.produced:
-            detail = f"{brief(rid)} has {request.produced} tokens already"
+        if produced := job.progress.produced:
+            detail = f"{brief(rid)} has {produced} tokens already"
             raise PlanError(step, rid, "rejected", detail)
         turned_away.add(rid)
     return turned_away
@@ -279,14 +287,12 @@ def _check_padding_sizes(step: int, plan: Plan) -> None:
             raise PlanError(step, None, "padding", detail)
 
 
-def _check_padding(view: View, plan: Plan, look: Callable[[int], Progress | None]) -> None:
+def _check_padding(view: View, plan: Plan, grants: list[Grant]) -> None:
     _check_padding_sizes(view.step, plan)
-    for rid, tokens in plan.scheduled:
-        r = look(rid)
-        prompt = r is not None and not r.decoding
-        if plan.padded_prompt and prompt and tokens > plan.padded_prompt:
+    for job, tokens, _ in grants:
+        if plan.padded_prompt and not job.progress.decoding and tokens > plan.padded_prompt:
             detail = f"{tokens} tokens do not fit a prompt padded to {plan.padded_prompt}"
-            raise PlanError(view.step, rid, "padding", detail)
+            raise PlanError(view.step, job.request.id, "padding", detail)
 
 
 def _no_id(value: object) -> str:

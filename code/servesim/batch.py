@@ -135,9 +135,10 @@ class Batch(Sequence[Progress]):
         return r
 
     def _bring_up_to_date(self, r: Progress, since: int) -> None:
-        computed = r.computed + self.ticks - since
+        steps = self.ticks - since
+        computed = r.computed + steps
         write(r, "computed", computed)
-        write(r, "produced", r.produced + self.ticks - since)
+        write(r, "produced", r.produced + steps)
         if self.on_demand:
             write(r, "blocks", blocks_for(computed, self.block_size))
 
@@ -150,8 +151,10 @@ class Batch(Sequence[Progress]):
     def leave(self, rid: int) -> None:
         """Remove a request, brought up to date."""
         if rid in self._since:
-            self.stop_decoding(rid)
-        del self._members[rid], self._prefilling[rid]
+            self._end_decoding(rid)
+        else:
+            del self._prefilling[rid]
+        del self._members[rid]
 
     def start_decoding(self, r: Progress) -> None:
         """Let a request advance with the others from the next tick on."""
@@ -166,15 +169,18 @@ class Batch(Sequence[Progress]):
 
     def stop_decoding(self, rid: int) -> None:
         """Let a request advance on its own again, brought up to date; if it did not already."""
-        since = self._since.pop(rid, None)
-        if since is None:
-            return
-        r = self._prefilling[rid] = self._members[rid]
-        self._bring_up_to_date(r, since)
+        if rid in self._since:
+            self._end_decoding(rid)
+            self._prefilling[rid] = self._members[rid]
+
+    def _end_decoding(self, rid: int) -> None:
+        r = self._members[rid]
+        self._bring_up_to_date(r, self._since.pop(rid))
+        computed = r.computed
         self.decodes -= 1
-        self.context -= r.computed + 1
+        self.context -= computed + 1
         if self.on_demand:
-            phase = (r.computed - self.ticks) % self.block_size
+            phase = (computed - self.ticks) % self.block_size
             if self.phases[phase] > 1:
                 self.phases[phase] -= 1
             else:

@@ -15,8 +15,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from . import audit, checks
 from .arrivals import NOT_DUE, Arrivals
+from .audit import Grant
 from .batch import Batch
-from .cost import OPT_13B_A100, Cost, Work, shortcut
+from .cost import OPT_13B_A100, Cost, Work, new_work, shortcut
 from .errors import InputError, PolicyError, brief, students_place, without_first_frame
 from .job import Job, Past
 from .kv import UNLIMITED, KVCache, blocks_for
@@ -52,7 +53,6 @@ class Engine:
         "batch",
         "cached",
         "cost",
-        "count_first_token",
         "finishes",
         "fresh",
         "growth_ns",
@@ -85,6 +85,7 @@ class Engine:
         "taken",
         "tell_output",
         "token_budget",
+        "uncounted",
         "view",
         "watch",
     )
@@ -147,7 +148,7 @@ class Engine:
         self.growth_ns: Callable[[int], int] | None = shortcut(cost, "growth_ns")
         self.prices_ns: Callable[[Work, int, int], list[int]] | None = shortcut(cost, "prices_ns")
         self.never_fits, self.record_steps = never_fits, record_steps
-        self.count_first_token, self.stamp_inside_step = count_first_token, stamp_inside_step
+        self.uncounted, self.stamp_inside_step = int(not count_first_token), stamp_inside_step
         self.longest = max_model_len or UNLIMITED
         self.max_steps = max_steps
         self.skip = skip and not record_steps
@@ -241,13 +242,14 @@ class Engine:
     def advance(self) -> bool:
         """Take a step, or several equal ones, or move the clock on. False when the run is over."""
         view, arrivals, pool = self.view, self.arrivals, self.pool
-        while arrivals.due_at <= (view.step if self.arrivals_by_step else view.clock_ns):
-            self._admit()
         if not self.jobs:
             if arrivals.next is None:
                 return False
             self._jump_to_next_arrival()
-            return True
+        while arrivals.due_at <= (view.step if self.arrivals_by_step else view.clock_ns):
+            self._admit()
+        if not self.jobs:
+            return True  # whoever came was turned away
         if self.max_steps is not None and self.taken >= self.max_steps:
             self.outcome = "max_steps"
             return False
@@ -262,7 +264,9 @@ class Engine:
         view.free_blocks, view.holes = pool.free, pool.holes() if pool.contiguous else None
         if self.outgrowing and isinstance(answer, Plan) and answer.decode_all:
             answer = self._spelled_out(answer)
-        plan = audit.check(view, answer, self._look)
+        grants = audit.check(view, answer, self._look)
+        assert isinstance(answer, Plan)
+        plan = answer
         if plan.wait:
             if self.record_steps:
                 self._note_pause(plan)
@@ -274,7 +278,7 @@ class Engine:
             if not (plan.scheduled or plan.preempted or decoding):
                 self._note_pause(plan)
                 return True  # nothing is computed, so no time passes
-        if self._take_step(plan):
+        if self._take_step(plan, grants):
             self.watch.got_further()
         elif self.watch.stands_still(view, self.jobs.values(), plan):
             self.outcome = "stalled"
@@ -299,19 +303,19 @@ class Engine:
                 error.add_note(f"in step {self.view.step}{students_place(error)}")
             raise
 
-    def _look(self, rid: int) -> Progress | None:
-        """Return the progress of a request in the system, brought up to date."""
-        if self.batch.has(rid):
-            return self.batch.look(rid)
+    def _look(self, rid: int) -> Job | None:
+        """Return a request in the system, brought up to date."""
         job = self.jobs.get(rid)
-        return None if job is None else job.progress
+        if job is not None and job.after != NEVER:
+            self.batch.look(rid)
+        return job
 
-    def _take_step(self, plan: Plan) -> bool:
+    def _take_step(self, plan: Plan, singly: list[Grant]) -> bool:
         """Carry out a plan that has passed the audit. True if a request got further than ever."""
         start, free_before, batch = self.view.clock_ns, self.pool.free, self.batch
         if plan.preempted:
             self._preempt(plan.preempted)
-        together, singly = batch.decodes > 0, plan.scheduled
+        together = batch.decodes > 0
         if together and not plan.decode_all:
             together, singly = self._split(singly)
         may_repeat = plan.repeatable and self.skip and not (plan.preempted or plan.rejected)
@@ -340,42 +344,43 @@ class Engine:
             self._repeat(plan.idle_slots)
         return further
 
-    def _split(self, scheduled: list[tuple[int, int]]) -> tuple[bool, list[tuple[int, int]]]:
+    def _split(self, grants: list[Grant]) -> tuple[bool, list[Grant]]:
         """Tell whether all that decode get a token, and return who is scheduled besides.
 
         A plan that names each of them says the same as ``decode_all``.
         """
-        others = [pair for pair in scheduled if self.jobs[pair[0]].after == NEVER]
-        if len(scheduled) - len(others) < self.batch.decodes or self.outgrowing:
-            return False, scheduled
+        others = [grant for grant in grants if grant[0].after == NEVER]
+        if len(grants) - len(others) < self.batch.decodes or self.outgrowing:
+            return False, grants
         return True, others
 
-    def _work(self, plan: Plan, together: bool, singly: list[tuple[int, int]]) -> Work:
+    def _work(self, plan: Plan, together: bool, singly: list[Grant]) -> Work:
         """Take in who joins, buy the blocks for them, and add up what the step computes."""
-        batch, view = self.batch, self.view
+        batch, view, padded = self.batch, self.view, plan.padded_prompt
         prefill = pairs = longest = strays = 0
         decodes, context = (batch.decodes, batch.context) if together else (0, 0)
-        for rid, tokens in singly:
-            job = self.jobs[rid]
+        for job, tokens, blocks in singly:
             r = job.progress
             if job.joined_ns == NEVER:
                 strays += self._join(job)
             elif job.after != NEVER:
                 # It decodes on its own; from its next token on it may do so with the others.
                 self._stop_decoding(job)
+            if blocks:
+                self.pool.take(r, blocks)
             if r.decoding:
                 decodes += 1
                 context += r.computed + 1
-            else:
-                padded = tokens if tokens > plan.padded_prompt else plan.padded_prompt
-                prefill += padded
-                longest = padded if padded > longest else longest
-                pairs += padded * (padded + 2 * r.computed)
-            if need := view.blocks_needed(r, tokens):
-                self.pool.take(r, need)
+                continue
+            if tokens < padded:
+                tokens = padded
+            prefill += tokens
+            pairs += tokens * (tokens + 2 * r.computed)
+            if tokens > longest:
+                longest = tokens
         if strays:  # they did not come from the head of the queue
             view.waiting = Queue(r for r in view.waiting if not batch.has(r.id))
-        return Work(prefill, decodes + plan.idle_slots, context, pairs, longest)
+        return new_work((prefill, decodes + plan.idle_slots, context, pairs, longest))
 
     # -- time -------------------------------------------------------------------------------
 
@@ -390,23 +395,21 @@ class Engine:
         batch, view = self.batch, self.view
         if not batch.decodes:
             return False
-        most, gap = self.finishes[0][0] - batch.ticks, self.arrivals.due_at - view.clock_ns
+        most, until = self.finishes[0][0] - batch.ticks, self.arrivals.due_at
         if self.arrivals_by_step:
-            most, gap = min(most, self.arrivals.due_at - view.step), NOT_DUE
+            most, until = min(most, until - view.step), NOT_DUE
         if self.max_steps is not None:
             most = min(most, self.max_steps - self.taken)
         most = batch.steps_within(self.pool.free, most)
-        if most < 1 or gap <= 0:
+        if most < 1 or until <= view.clock_ns:
             return False
 
-        work = Work(0, batch.decodes + idle_slots, batch.context)
-        until = view.clock_ns + gap
         while most and view.clock_ns < until:
+            work = new_work((0, batch.decodes + idle_slots, batch.context, 0, 0))
             stretch = self._stretch(work, until - view.clock_ns, most)
             self._pass_time(stretch.steps, stretch.span)
             self._decode(stretch)
             most -= stretch.steps
-            work = work._replace(context_tokens=batch.context)
         return True
 
     def _stretch(self, work: Work, gap: int, most: int) -> Even | Uneven:
@@ -448,14 +451,18 @@ class Engine:
         """
         batch, past, steps = self.batch, self.past, stretch.steps
         n, start = batch.decodes, self.view.clock_ns - stretch.span
-        past.token_ns += n * stretch.left_after_ends()
         self.cached += n * steps
-        for phase, blocks in batch.phases.items():
-            first = -(phase + batch.ticks) % batch.block_size
-            if first < steps:
-                times, left = stretch.left_from(first, batch.block_size)
-                self.pool.buy(times * blocks)
-                past.block_ns += blocks * left
+        if steps > 1:
+            past.token_ns += n * stretch.left_after_ends()
+            for phase, blocks in batch.phases.items():
+                first = -(phase + batch.ticks) % batch.block_size
+                if first < steps:
+                    times, left = stretch.left_from(first, batch.block_size)
+                    self.pool.buy(times * blocks)
+                    past.block_ns += blocks * left
+        elif blocks := batch.blocks_to_decode:
+            self.pool.buy(blocks)
+            past.block_ns += blocks * stretch.span
         if self.fresh or start != self.last_tick_ns:
             self._log_first_gaps(start + stretch.price)
             stretch.write_gaps(self.log, 1, n)
@@ -485,33 +492,31 @@ class Engine:
             tick, _, rid = heapq.heappop(finishes)
             job = self.jobs.get(rid)
             if job is not None and job.done_at == tick and job.after != NEVER:
-                self._finish(job)
+                self._leave(job, "finished")
                 done.append(rid)
         return done
 
     # -- tokens of those who do not just decode ------------------------------------------------
 
-    def _give_tokens(self, singly: list[tuple[int, int]], start: int, done: list[int]) -> bool:
+    def _give_tokens(self, singly: list[Grant], start: int, done: list[int]) -> bool:
         """Advance each; sample where nothing is missing, and add the ids of those who are `done`.
 
         True if one of them got further than ever.
         """
         end, further, prefilled = self.view.clock_ns, False, 0
-        for rid, tokens in singly:
-            job = self.jobs[rid]
+        for job, tokens, _ in singly:
             r = job.progress
             if job.first_scheduled_ns == NEVER:
                 job.first_scheduled_ns = start
-            total, decoding = r.total, r.decoding
-            computed = r.computed + tokens
+            missing, computed = r.missing, r.computed + tokens
+            if self.stamp_inside_step and not r.decoding:
+                prefilled += tokens
             write(r, "computed", computed)
             self.cached += tokens
-            if not decoding:
-                prefilled += tokens
             if computed > job.best:
                 job.best = computed
                 further = True
-            if computed == total:
+            if tokens == missing:
                 produced = r.produced + 1
                 write(r, "produced", produced)
                 if job.first_token_ns == NEVER:
@@ -522,9 +527,9 @@ class Engine:
                     here = self.batch.ticks
                     job.stints.append((end - job.last_token_ns, here, here))
                     job.last_token_ns = end
-                if produced == job.target or total + 1 >= self.longest:
-                    self._finish(job)
-                    done.append(rid)
+                if produced == job.target or r.total >= self.longest:
+                    self._leave(job, "finished")
+                    done.append(r.id)
                 else:
                     self._start_decoding(job)
             elif r.decoding:  # computed again up to its last token
@@ -535,6 +540,8 @@ class Engine:
     def _start_decoding(self, job: Job) -> None:
         """Let a job advance with the others from the next tick on."""
         r, ticks = job.progress, self.batch.ticks
+        if not self.batch.decodes:
+            self.last_tick_ns = job.last_token_ns  # there is no other to tell apart from
         self.batch.start_decoding(r)
         job.after, job.gap = ticks, NEVER
         left = job.target - r.produced
@@ -548,10 +555,15 @@ class Engine:
     def _stop_decoding(self, job: Job) -> None:
         """Bring a job up to date, and let it advance on its own."""
         self.batch.stop_decoding(job.request.id)
+        self._end_stint(job)
+
+    def _end_stint(self, job: Job) -> None:
+        """Note when a job got its tokens that no longer decodes with the others."""
         if stint := self._stint(job):
             job.stints.append(stint)
             job.last_token_ns = self.last_tick_ns
-        job.best = max(job.best, job.progress.computed)
+        if job.progress.computed > job.best:
+            job.best = job.progress.computed
         job.after = NEVER
 
     def _stint(self, job: Job) -> Stint | None:
@@ -587,7 +599,7 @@ class Engine:
             row,
             # It may have come in mid-step.
             arrived_ns=self.view.clock_ns if self.arrivals_by_step else due_at,
-            target=r.output_len + (not self.count_first_token),
+            target=r.output_len + self.uncounted,
             final=self._final(r),
             claim=r.prompt_len + (predicted or 1) - 1 if self.view.reserve_all else 0,
         )
@@ -600,7 +612,7 @@ class Engine:
         """Return how many tokens a policy that may know it expects of a request."""
         if not self.tell_output:
             return None
-        target = r.output_len + (not self.count_first_token)
+        target = r.output_len + self.uncounted
         predict = _read(self.policy, "predict")
         if predict is None:
             return target
@@ -631,7 +643,8 @@ class Engine:
         The last token's keys and values are never needed. A first token that does not count
         makes one more.
         """
-        return min(r.prompt_len + r.output_len + (not self.count_first_token), self.longest) - 1
+        whole = r.prompt_len + r.output_len + self.uncounted
+        return (whole if whole < self.longest else self.longest) - 1
 
     def _jump_to_next_arrival(self) -> None:
         """Move the clock (or the step counter) to the next arrival; nothing is computed."""
@@ -652,6 +665,9 @@ class Engine:
         return ""
 
     def _check_fits(self, request: Request) -> None:
+        whole = request.prompt_len + request.output_len
+        if whole <= self.kv.largest * self.kv.block_size and not self.tell_output:
+            return  # the usual case, without a closer look
         if why := self._shortage(request):
             raise InputError(
                 f"request {request.id} can never run: {why}; give more blocks, or choose "
@@ -687,18 +703,16 @@ class Engine:
     def _turn_away(self, ids: list[int]) -> None:
         """Let requests go that the policy does not want to serve."""
         for rid in ids:
-            job = self.jobs.pop(rid)
             if self.record_steps:
                 self.rejected.append(rid)
-            self._leave(job, "rejected")
+            self._leave(self.jobs[rid], "rejected")
         self.view.waiting = Queue(r for r in self.view.waiting if r.id in self.jobs)
 
-    def _finish(self, job: Job) -> None:
-        self._release(job)
-        del self.jobs[job.request.id]
-        self._leave(job, "finished")
-
     def _leave(self, job: Job, status: Status) -> None:
+        """Let a job go for good."""
+        if job.joined_ns != NEVER:
+            self._release(job)
+        del self.jobs[job.request.id]
         self._write_down(job, status)
         self.past.system_ns += self.view.clock_ns - job.arrived_ns
         if self.on_done is not None:
@@ -707,9 +721,9 @@ class Engine:
     def _release(self, job: Job) -> None:
         """Take a job out of the batch and its blocks back."""
         r = job.progress
-        if job.after != NEVER:
-            self._stop_decoding(job)
         self.batch.leave(r.id)
+        if job.after != NEVER:
+            self._end_stint(job)
         self.past.add_stay(job, self.view.clock_ns)
         job.joined_ns = NEVER
         self.cached -= r.computed
@@ -730,7 +744,7 @@ class Engine:
             job.first_scheduled_ns,
             job.first_token_ns,
             last_token_ns,
-            max(0, r.produced - (not self.count_first_token)),
+            r.produced - self.uncounted if r.produced else 0,
             r.preemptions,
             stints,
         )

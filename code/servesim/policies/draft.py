@@ -20,8 +20,8 @@ class Draft:
         Running requests that are served one by one; `cursor` tells whose turn it is.
     decode_all : bool
         True if those that decode were served together, and are not among `turns`.
-    tokens, bought : dict of int to int
-        Tokens and blocks given one by one, by request id.
+    tokens : dict of int to int
+        Tokens given one by one, by request id.
     preempted, skipped : list of Progress
     """
 
@@ -32,7 +32,6 @@ class Draft:
         self.turns: list[Progress] = []
         self.decode_all = False
         self.tokens: dict[int, int] = {}
-        self.bought: dict[int, int] = {}
         self.preempted: list[Progress] = []
         self.skipped: list[Progress] = []
         self.reasons: dict[int, str] = {}
@@ -78,27 +77,26 @@ class Draft:
             return
         decoding = [r for r in self.view.running if r.decoding]
         self.tokens = {**{r.id: 1 for r in decoding}, **self.tokens}
-        self.bought |= {r.id: self.view.blocks_needed(r, 1) for r in decoding}
         self.turns[:0] = decoding
         self.cursor += len(decoding)
         self.decode_all = False
 
     def schedule(self, r: Progress, tokens: int) -> None:
         """Give tokens to a request, and buy the blocks for them."""
-        need = self.view.blocks_needed(r, tokens)
-        self.tokens[r.id], self.bought[r.id] = tokens, need
+        self.tokens[r.id] = tokens
         self.budget -= tokens
-        self.free -= need
-        self.only_decodes &= r.decoding
-        self.only_whole &= tokens == r.missing
+        self.free -= self.view.blocks_needed(r, tokens)
+        self.only_decodes = self.only_decodes and r.decoding
+        self.only_whole = self.only_whole and tokens == r.missing
 
     def preempt(self, r: Progress, why: str) -> None:
         """Throw a request out; what this step had given it comes back."""
         index = next(i for i, other in enumerate(self.turns) if other is r)
         del self.turns[index]
         self.cursor -= index < self.cursor  # so that nobody is skipped
-        self.budget += self.tokens.pop(r.id, 0)
-        self.free += self.bought.pop(r.id, 0)
+        if tokens := self.tokens.pop(r.id, 0):
+            self.budget += tokens
+            self.free += self.view.blocks_needed(r, tokens)
         self._throw_out(r, why)
 
     def _throw_out(self, r: Progress, why: str) -> None:

@@ -77,11 +77,12 @@ class VLLM(Policy):
     def plan(self, view: View) -> Plan:
         """Serve those who run; admit newcomers only if nobody had to be preempted."""
         step, rules = Draft(view, self.max_num_batched_tokens), RELEASES[self.release]
-        alone = len(view.running) + len(view.waiting) == 1 and rules.spares_lone_request
-        whole_only = not self.enable_chunked_prefill and rules.looks_past_long_prompts
+        alone = rules.spares_lone_request and step.size + len(view.waiting) == 1
+        whole_only = rules.looks_past_long_prompts and not self.enable_chunked_prefill
         limit = 0 if alone or whole_only else self.long_prefill_token_threshold
-        self.serve_running(step, limit, rules)
-        if not step.preempted:
+        if step.size:
+            self.serve_running(step, limit, rules)
+        if view.waiting and not step.preempted:
             self.admit_waiting(step, limit, rules)
         return step.plan(self.new_queue(step))
 
@@ -113,7 +114,7 @@ class VLLM(Policy):
         for r in self.in_order(step.view.waiting):
             if not step.budget or step.size >= self.max_num_seqs:
                 return step.hold(r, step.full)
-            tokens = min(r.missing, limit or r.missing)
+            tokens = min(r.missing, limit) if limit else r.missing
             if tokens > step.budget and not self.enable_chunked_prefill:
                 step.hold(r, f"{tokens} tokens do not fit the {step.budget} left in the budget")
                 if rules.looks_past_long_prompts:
