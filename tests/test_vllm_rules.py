@@ -292,8 +292,8 @@ RULES = [
     Mutation(
         "admitted requests join at the end",
         "draft",
-        "scheduled=list(self.tokens.items()),",
-        "scheduled=sorted(self.tokens.items()),",
+        "Plan(list(self.tokens.items())",
+        "Plan(sorted(self.tokens.items())",
     ),
     # --- 7. tokens and finishes
     Mutation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NoReturn
 
 from .checks import iterable
 from .errors import InputError, brief
@@ -42,7 +43,8 @@ class Arrivals:
         iterable("requests", requests, "servesim.Request objects")
         if check is not None and isinstance(requests, Sequence):
             for r in requests:
-                _check_type(r)
+                if not isinstance(r, Request):
+                    _refuse(r)
                 check(r)
             check = None
         self._check = check
@@ -63,7 +65,8 @@ class Arrivals:
         if r is None:
             self.due_at = NOT_DUE
             return taken
-        _check_type(r)
+        if not isinstance(r, Request):
+            _refuse(r)
         rid = r.id
         if rid <= self._last or self._known is not None:
             self._check_new(rid)
@@ -88,6 +91,5 @@ class Arrivals:
         self._known.add(rid)
 
 
-def _check_type(r: object) -> None:
-    if not isinstance(r, Request):
-        raise InputError(f"requests must hold servesim.Request objects only, not {brief(r)}")
+def _refuse(r: object) -> NoReturn:
+    raise InputError(f"requests must hold servesim.Request objects only, not {brief(r)}")

@@ -49,6 +49,7 @@ def given(view: View) -> tuple[object, ...]:
     Not the free blocks: a policy may count down in them. Of the queue, its length and both ends.
     """
     queue, batch = view.waiting, view.running
+    head, tail = (_at(queue, 0), _at(queue, -1)) if queue else (None, None)
     return (
         queue,
         batch,
@@ -61,7 +62,9 @@ def given(view: View) -> tuple[object, ...]:
         batch.ticks,
         batch.decodes,
         batch.context,
-        *((len(queue), _at(queue, 0), _at(queue, -1)) if queue else ()),
+        len(queue),
+        head,
+        tail,
     )
 
 
@@ -152,7 +155,7 @@ def _check_requests(view: View, plan: Plan, look: Callable[[int], Job | None]) -
     """Check who is thrown out and who is scheduled, and that there are blocks for them."""
     step, batch, room = view.step, view.running, view.room()
     stay = batch.blocks_to_decode if plan.decode_all else 0
-    thrown_out = set()
+    thrown_out: set[int] = set()
     for rid in plan.preempted:
         if type(rid) is not int:
             raise PlanError(step, None, "preempted", _no_id(rid))
@@ -191,7 +194,7 @@ def _check_requests(view: View, plan: Plan, look: Callable[[int], Job | None]) -
         if plan.decode_all and batch.has(rid) and request.decoding:
             raise PlanError(step, rid, "once", "it is scheduled, and decode_all names it too")
         seen.add(rid)
-        missing = request.missing
+        missing = request.prompt_len + request.produced - request.computed
         if not 1 <= tokens <= missing:
             detail = f"{brief(tokens)} tokens are scheduled, {missing} are missing"
             raise PlanError(step, rid, "tokens", detail)
@@ -256,9 +259,7 @@ def _check_types(step: int, plan: Plan) -> None:
     _check_padding_sizes(step, plan)
 
 
-def _check_rejected(
-    view: View, plan: Plan, look: Callable[[int], Job | None]
-) -> Collection[int]:
+def _check_rejected(view: View, plan: Plan, look: Callable[[int], Job | None]) -> Collection[int]:
     step, turned_away = view.step, set[int]()
     for rid in plan.rejected:
         if type(rid) is not int:

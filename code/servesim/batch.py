@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import SupportsIndex, overload
 
-from .kv import blocks_for
-from .request import Progress, write
+from .request import Progress, write_blocks, write_computed, write_produced
 
 
 class Batch(Sequence[Progress]):
@@ -137,10 +136,10 @@ class Batch(Sequence[Progress]):
     def _bring_up_to_date(self, r: Progress, since: int) -> None:
         steps = self.ticks - since
         computed = r.computed + steps
-        write(r, "computed", computed)
-        write(r, "produced", r.produced + steps)
+        write_computed(r, computed)
+        write_produced(r, r.produced + steps)
         if self.on_demand:
-            write(r, "blocks", blocks_for(computed, self.block_size))
+            write_blocks(r, -(-computed // self.block_size))
 
     # -- for the engine -----------------------------------------------------------------------
 

@@ -161,12 +161,12 @@ class Affine:
     def price_ns(self, work: Work) -> int:
         """Return what the step costs, in whole nanoseconds."""
         base, decode_step, prefill, decode, context, attention = self._ns
-        tokens = work.longest_prefill if self.padding_priced_once else work.prefill_tokens
-        price = base + prefill * tokens
-        if work.decodes:
-            price += decode_step + decode * work.decodes + context * work.context_tokens
+        tokens, decodes, context_tokens, pairs, longest = work
+        price = base + prefill * (longest if self.padding_priced_once else tokens)
+        if decodes:
+            price += decode_step + decode * decodes + context * context_tokens
         if attention:
-            price += attention * work.attention_pairs // 1_000
+            price += attention * pairs // 1_000
         return price
 
     def growth_ns(self, decodes: int) -> int:

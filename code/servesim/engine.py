@@ -8,23 +8,31 @@ engine knows no particular policy.
 from __future__ import annotations
 
 import copy
-import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import Any, Literal, Protocol, TypeVar
 
 from . import audit, checks
 from .arrivals import NOT_DUE, Arrivals
 from .audit import Grant
 from .batch import Batch
-from .cost import OPT_13B_A100, Cost, Work, new_work, shortcut
+from .cost import OPT_13B_A100, Affine, Cost, Roofline, Work, new_work, shortcut
 from .errors import InputError, PolicyError, brief, students_place, without_first_frame
 from .job import Job, Past
 from .kv import UNLIMITED, KVCache, blocks_for
-from .ledger import NEVER, Ledger, Record, Status, Stint, TickLog
+from .ledger import NEVER, Ledger, Record, Status, TickLog
 from .metrics import Result
 from .plan import Plan, Queue, View
-from .request import LATEST_NS, Progress, Request, new_progress, write
+from .request import (
+    LATEST_NS,
+    Progress,
+    Request,
+    new_progress,
+    write_computed,
+    write_preemptions,
+    write_produced,
+)
 from .stretch import Even, Uneven
 from .trace import Scheduled, StepRecord
 
@@ -75,6 +83,7 @@ class Engine:
         "policy",
         "pool",
         "preemptions",
+        "price_ns",
         "prices_ns",
         "record_steps",
         "rejected",
@@ -145,6 +154,7 @@ class Engine:
         self.policy = _copy_of(policy)
         self.name = _name_of(policy)
         self.cost, self.kv = cost, kv or KVCache()
+        self.price_ns = cost.price_ns if type(cost) in (Affine, Roofline) else self._price
         self.growth_ns: Callable[[int], int] | None = shortcut(cost, "growth_ns")
         self.prices_ns: Callable[[Work, int, int], list[int]] | None = shortcut(cost, "prices_ns")
         self.never_fits, self.record_steps = never_fits, record_steps
@@ -212,6 +222,11 @@ class Engine:
         """Return what has happened so far."""
         now, past = self.view.clock_ns, copy.copy(self.past)
         for job in self.jobs.values():
+            if job.after != NEVER:  # write it down as if it stopped here, and let it go on
+                self.batch.look(job.request.id)
+                job = copy.copy(job)
+                job.stints = job.stints[:]
+                self._end_stint(job)
             self._write_down(job, "unfinished")
             past.system_ns += now - job.arrived_ns
             if job.joined_ns != NEVER:
@@ -255,13 +270,13 @@ class Engine:
             return False
 
         self.iterations += 1
-        view.free_blocks, view.holes = pool.free, pool.holes() if pool.contiguous else None
+        view.free_blocks, view.holes = pool.free, pool.holes() if self.kv.contiguous else None
         view.more_to_come = arrivals.next is not None
         given = audit.given(view)
         answer = self._ask()
         audit.check_view(view, given)
         # Again, for the policy may have counted down in it.
-        view.free_blocks, view.holes = pool.free, pool.holes() if pool.contiguous else None
+        view.free_blocks, view.holes = pool.free, pool.holes() if self.kv.contiguous else None
         if self.outgrowing and isinstance(answer, Plan) and answer.decode_all:
             answer = self._spelled_out(answer)
         grants = audit.check(view, answer, self._look)
@@ -326,7 +341,7 @@ class Engine:
         work = self._work(plan, together, singly)
         if plan.queue is not None:
             self.view.waiting = Queue(self.jobs[rid].progress for rid in plan.queue)
-        price = self._price(work)
+        price = self.price_ns(work)
         record = None
         if self.record_steps:
             record = self._record(plan, together, work, price, free_before)
@@ -368,14 +383,15 @@ class Engine:
                 self._stop_decoding(job)
             if blocks:
                 self.pool.take(r, blocks)
-            if r.decoding:
+            computed = r.computed
+            if r.prompt_len + r.produced - computed == 1 and r.produced:  # it decodes
                 decodes += 1
-                context += r.computed + 1
+                context += computed + 1
                 continue
             if tokens < padded:
                 tokens = padded
             prefill += tokens
-            pairs += tokens * (tokens + 2 * r.computed)
+            pairs += tokens * (tokens + 2 * computed)
             if tokens > longest:
                 longest = tokens
         if strays:  # they did not come from the head of the queue
@@ -414,16 +430,17 @@ class Engine:
 
     def _stretch(self, work: Work, gap: int, most: int) -> Even | Uneven:
         """Price decode steps in a row: until they fill the gap, or fewer."""
-        price, decodes = self._price(work), self.batch.decodes
+        price = self.price_ns(work)
         if self.growth_ns is not None:
-            return Even.until(gap, price, self.growth_ns(decodes), most)
+            return Even.until(gap, price, self.growth_ns(self.batch.decodes), most)
         if self.prices_ns is not None:
             if price:
                 most = min(most, gap // price + 1)  # none is cheaper than the first
-            return Uneven.until(gap, self.prices_ns(work, decodes, most))
+            return Uneven.until(gap, self.prices_ns(work, self.batch.decodes, most))
         return Even(1, price)
 
     def _price(self, work: Work) -> int:
+        """Ask a price list that is not ours: it may answer anything."""
         price = self.cost.price_ns(work)
         if type(price) is not int or price < 0:
             raise InputError(f"{self.cost!r} priced a step at {price!r}: not whole nanoseconds")
@@ -489,7 +506,7 @@ class Engine:
         done: list[int] = []
         finishes, ticks = self.finishes, self.batch.ticks
         while finishes and finishes[0][0] <= ticks:
-            tick, _, rid = heapq.heappop(finishes)
+            tick, _, rid = heappop(finishes)
             job = self.jobs.get(rid)
             if job is not None and job.done_at == tick and job.after != NEVER:
                 self._leave(job, "finished")
@@ -508,17 +525,18 @@ class Engine:
             r = job.progress
             if job.first_scheduled_ns == NEVER:
                 job.first_scheduled_ns = start
-            missing, computed = r.missing, r.computed + tokens
+            missing = r.prompt_len + r.produced - r.computed
+            computed = r.computed + tokens
             if self.stamp_inside_step and not r.decoding:
                 prefilled += tokens
-            write(r, "computed", computed)
+            write_computed(r, computed)
             self.cached += tokens
             if computed > job.best:
                 job.best = computed
                 further = True
             if tokens == missing:
                 produced = r.produced + 1
-                write(r, "produced", produced)
+                write_produced(r, produced)
                 if job.first_token_ns == NEVER:
                     inside = self.stamp_inside_step
                     job.first_token_ns = start + self._prefill_ns(prefilled) if inside else end
@@ -548,7 +566,7 @@ class Engine:
         if self.longest < UNLIMITED:
             left = min(left, self.longest - r.total)
         job.done_at = ticks + left
-        heapq.heappush(self.finishes, (job.done_at, job.place, r.id))
+        heappush(self.finishes, (job.done_at, job.place, r.id))
         if job.last_token_ns != self.last_tick_ns:
             self.fresh.append(job)
 
@@ -559,18 +577,12 @@ class Engine:
 
     def _end_stint(self, job: Job) -> None:
         """Note when a job got its tokens that no longer decodes with the others."""
-        if stint := self._stint(job):
-            job.stints.append(stint)
+        if job.after != self.batch.ticks or job.gap != NEVER:
+            job.stints.append((job.gap, job.after, self.batch.ticks))
             job.last_token_ns = self.last_tick_ns
         if job.progress.computed > job.best:
             job.best = job.progress.computed
         job.after = NEVER
-
-    def _stint(self, job: Job) -> Stint | None:
-        """Return the stretch in which a job has decoded with the others, if it has had a tick."""
-        if job.gap == NEVER and job.after == self.batch.ticks:
-            return None
-        return job.gap, job.after, self.batch.ticks
 
     def _prefill_ns(self, tokens: int) -> int:
         price: Any = self.cost
@@ -598,10 +610,10 @@ class Engine:
             new_progress(r, predicted),
             row,
             # It may have come in mid-step.
-            arrived_ns=self.view.clock_ns if self.arrivals_by_step else due_at,
-            target=r.output_len + self.uncounted,
-            final=self._final(r),
-            claim=r.prompt_len + (predicted or 1) - 1 if self.view.reserve_all else 0,
+            self.view.clock_ns if self.arrivals_by_step else due_at,
+            r.output_len + self.uncounted,
+            self._final(r),
+            r.prompt_len + (predicted or 1) - 1 if self.view.reserve_all else 0,
         )
         self.jobs[r.id] = job
         self.view.waiting.append(job.progress)
@@ -680,8 +692,8 @@ class Engine:
         for rid in ids:
             job = self.jobs[rid]
             self._release(job)
-            write(job.progress, "computed", 0)
-            write(job.progress, "preemptions", job.progress.preemptions + 1)
+            write_computed(job.progress, 0)
+            write_preemptions(job.progress, job.progress.preemptions + 1)
             self.view.waiting.appendleft(job.progress)
             self.preemptions += 1
 
@@ -733,20 +745,17 @@ class Engine:
 
     def _write_down(self, job: Job, status: Status) -> None:
         """Copy to the ledger what is known of a job."""
-        r, stints, last_token_ns = job.progress, job.stints, job.last_token_ns
-        if job.after != NEVER and (stint := self._stint(job)):
-            self.batch.look(r.id)
-            stints, last_token_ns = [*stints, stint], self.last_tick_ns
+        r = job.progress
         self.ledger.write(
             job.row,
             job.request,
             status,
             job.first_scheduled_ns,
             job.first_token_ns,
-            last_token_ns,
+            job.last_token_ns,
             r.produced - self.uncounted if r.produced else 0,
             r.preemptions,
-            stints,
+            job.stints,
         )
 
     def _report(self, row: int) -> None:

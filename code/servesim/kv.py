@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .checks import at_least, flag, instance, list_of, whole_from
 from .errors import InputError
-from .request import Progress, write
+from .request import Progress, write_blocks
 
 if TYPE_CHECKING:
     from .trace import StepRecord
@@ -130,7 +130,7 @@ class BlockPool:
         """
         if not 0 <= blocks <= self.free:
             raise ValueError(f"request {owner.id} takes {blocks} blocks, {self.free} are free")
-        write(owner, "blocks", owner.blocks + blocks)
+        write_blocks(owner, owner.blocks + blocks)
         self.buy(blocks)
 
     def buy(self, blocks: int) -> None:
@@ -143,7 +143,7 @@ class BlockPool:
     def give_back(self, owner: Progress) -> None:
         """Take back all blocks that `owner` holds."""
         self.free += owner.blocks
-        write(owner, "blocks", 0)
+        write_blocks(owner, 0)
 
 
 class BuddyPool(BlockPool):
@@ -200,12 +200,12 @@ class BuddyPool(BlockPool):
         self.peak = max(self.peak, self.size - self.free)
         self.give_back(owner)
         self._place[owner.id] = start
-        write(owner, "blocks", blocks)
+        write_blocks(owner, blocks)
 
     def give_back(self, owner: Progress) -> None:
         """Take back the chunk that `owner` holds, and join it with its buddies if they are free."""
         size = owner.blocks
-        write(owner, "blocks", 0)
+        write_blocks(owner, 0)
         if not size:
             return
         self.free += size

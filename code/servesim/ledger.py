@@ -32,68 +32,74 @@ class TickLog:
     this gap between two of their tokens.
     """
 
+    __slots__ = ("_last", "_step", "_upto", "_value", "_weight")
+
     def __init__(self) -> None:
-        # The first run is no run; it saves asking whether there is one before.
-        self._value, self._step = array("q", [0]), array("q", [0])
-        self._upto = array("q", [0])  # ticks up to the end of each run
-        self._weight = array("q", [NEVER])
+        self._value, self._step, self._weight = array("q"), array("q"), array("q")
+        self._upto = array("q")  # ticks up to the end of each run
+        self._last = [0, 0, 0, NEVER]  # the run that still grows: value, step, count, weight
 
     def extend(self, value: int, step: int, count: int, weight: int) -> None:
         """Add `count` ticks with gaps from `value` on, `step` apart; the same as one by one."""
-        upto = self._upto
-        while count and self._weight[-1] == weight:
-            held = upto[-1] - upto[-2]
+        first, spacing, held, same = last = self._last
+        while count and weight == same:
             if held == 1:  # a run of one is continued by anything
-                self._step[-1] = value - self._value[-1]
-            elif value != self._value[-1] + self._step[-1] * held:
+                spacing = last[1] = value - first
+            elif value != first + spacing * held:
                 break
-            taken = count if step == self._step[-1] else 1
-            upto[-1] += taken
+            taken = count if step == spacing else 1
+            held = last[2] = held + taken
             value += taken * step
             count -= taken
         if count:
-            self._value.append(value)
-            self._step.append(step if count > 1 else 0)
-            upto.append(upto[-1] + count)
-            self._weight.append(weight)
+            self._close()
+            self._last = [value, step if count > 1 else 0, count, weight]
 
     def extend_each(self, values: Iterable[int], weight: int) -> None:
         """Add a tick with each of these gaps; the same as `extend` with one at a time."""
-        held = step = due = 0  # of the last run: ticks, step, and the value that continues it
-        if self._weight[-1] == weight:
-            held, step = self._upto[-1] - self._upto[-2], self._step[-1]
-            due = self._value[-1] + step * held
+        last = self._last
+        first, step, held, same = last
+        if weight != same:
+            held = 0
         for value in values:
             if held == 1:  # a run of one is continued by anything
-                step = self._step[-1] = value - self._value[-1]
-            elif not held or value != due:
+                step = last[1] = value - first
+            elif not held or value != first + step * held:
                 if held:
-                    self._upto[-1] = self._upto[-2] + held
-                self._value.append(value)
-                self._step.append(0)
-                self._upto.append(self._upto[-1])
-                self._weight.append(weight)
-                held = step = 0
+                    last[2] = held
+                self._close()
+                last = self._last = [value, 0, 1, weight]
+                first, step, held = value, 0, 0
             held += 1
-            due = value + step
         if held:
-            self._upto[-1] = self._upto[-2] + held
+            last[2] = held
+
+    def _close(self) -> None:
+        """Put the run that still grows with the others; it grows no more."""
+        value, step, count, weight = self._last
+        if count:
+            self._value.append(value)
+            self._step.append(step)
+            self._weight.append(weight)
+            self._upto.append(count + (self._upto[-1] if self._upto else 0))
+            self._last[2:] = 0, NEVER
 
     def runs(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield ``(value, step, count, weight)``."""
+        self._close()
         before = 0
         for value, step, upto, weight in zip(
             self._value, self._step, self._upto, self._weight, strict=True
         ):
-            if upto:
-                yield value, step, upto - before, weight
+            yield value, step, upto - before, weight
             before = upto
 
     def copy_to(self, gaps: Runs, first: int, last: int) -> None:
         """Add the gaps of the ticks after `first`, up to and with `last`, to `gaps`."""
+        self._close()
         i = bisect_right(self._upto, first)
         while first < last:
-            before = self._upto[i - 1]
+            before = self._upto[i - 1] if i else 0
             count = min(last, self._upto[i]) - first
             value = self._value[i] + self._step[i] * (first - before)
             gaps.extend(value, self._step[i], count)

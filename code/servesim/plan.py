@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, SupportsIndex, overload
 
 from .batch import Batch
-from .kv import Room, blocks_for, power_of_two
+from .kv import Room, power_of_two
 from .request import Progress
 
 _PROGRESS = tuple(f.name for f in fields(Progress))
@@ -96,7 +96,7 @@ class View:
         whole = request.computed + tokens
         if self.reserve_all:
             whole = max(whole, request.prompt_len + (request.predicted_output or 1) - 1)
-        blocks, held = blocks_for(whole, self.block_size), request.blocks
+        blocks, held = -(-whole // self.block_size), request.blocks
         if blocks <= held:
             return 0
         return blocks - held if self.holes is None else power_of_two(blocks)

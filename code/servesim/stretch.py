@@ -32,9 +32,10 @@ class Even:
 
     @classmethod
     def until(cls, gap: int, price: int, growth: int, most: int) -> Even:
-        """Return as many steps as fill `gap` ns, from 1 to `most`."""
+        """Return as many steps as fill `gap` ns (1 or more), at most `most`."""
         if not growth:
-            return cls(max(1, min(most, -(-gap // price))) if price else most, price)
+            steps = -(-gap // price) if price else most
+            return cls(steps if steps < most else most, price)
         low, high = 1, most
         while low < high:
             middle = (low + high) // 2

@@ -25,6 +25,11 @@ class Draft:
     preempted, skipped : list of Progress
     """
 
+    __slots__ = (
+        *("view", "budget", "free", "size", "cursor", "turns", "decode_all", "tokens"),
+        *("preempted", "skipped", "reasons", "only_decodes", "only_whole", "_whole_budget"),
+    )
+
     def __init__(self, view: View, budget: int) -> None:
         self.view, self.budget, self.free = view, budget, view.free_blocks
         self._whole_budget = budget
@@ -83,11 +88,14 @@ class Draft:
 
     def schedule(self, r: Progress, tokens: int) -> None:
         """Give tokens to a request, and buy the blocks for them."""
+        missing = r.prompt_len + r.produced - r.computed
         self.tokens[r.id] = tokens
         self.budget -= tokens
         self.free -= self.view.blocks_needed(r, tokens)
-        self.only_decodes = self.only_decodes and r.decoding
-        self.only_whole = self.only_whole and tokens == r.missing
+        if tokens < missing:
+            self.only_whole = False
+        if missing > 1 or not r.produced:
+            self.only_decodes = False
 
     def preempt(self, r: Progress, why: str) -> None:
         """Throw a request out; what this step had given it comes back."""
@@ -129,15 +137,13 @@ class Draft:
         if not self.budget:
             for r in self.turns[self.cursor : self.cursor + 1]:
                 self.hold(r, self.full)
-        if self.preempted and self.view.waiting and self.view.waiting[0].id not in self.reasons:
-            self.hold(self.view.waiting[0], "nobody joins in a step that throws somebody out")
-        return Plan(
-            scheduled=list(self.tokens.items()),
-            decode_all=self.decode_all,
-            preempted=[r.id for r in self.preempted],
-            repeatable=(self.only_decodes or (self.only_whole and not self.reasons))
-            and not self.preempted
-            and not self.skipped,
-            queue=queue,
-            reasons=self.reasons,
-        )
+        plan = Plan(list(self.tokens.items()), self.decode_all)
+        plan.queue, plan.reasons = queue, self.reasons
+        if self.preempted:
+            plan.preempted = [r.id for r in self.preempted]
+            waiting = self.view.waiting
+            if waiting and waiting[0].id not in self.reasons:
+                self.hold(waiting[0], "nobody joins in a step that throws somebody out")
+        elif not self.skipped:
+            plan.repeatable = self.only_decodes or (self.only_whole and not self.reasons)
+        return plan

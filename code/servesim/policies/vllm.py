@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..checks import by_annotation, one_of, share, whole_from
 from ..kv import blocks_for, so_many
@@ -18,7 +17,8 @@ from .base import Policy
 from .draft import Draft
 
 
-class Release(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Release:
     """Everything in which two releases differ."""
 
     full_prompt_check: bool  # admission asks for room for the whole prompt, and for a watermark
