@@ -1,8 +1,8 @@
 """Taking equal steps at once gives what stepping gives, digit for digit.
 
-The definition is the plain loop: `skip=False`, every step planned, priced and carried out on its
-own. Three more ways must agree with it: keeping every step on record; a policy that names each
-decoding request in its plan; and a policy that lives behind JSON.
+The definition is the plain loop: `skip=False`, every step planned and priced and every token given
+on its own. Three more ways must agree with it: keeping every step on record; a policy that names
+each decoding request in its plan; and a policy that lives behind JSON.
 """
 
 import dataclasses
@@ -86,7 +86,6 @@ def outcome(requests, policy, **options):
         own.update(record.gaps)
     assert pooled == own
     said["itl"] = pooled
-    said["runs"] = list(result.records.log.runs())
     figures = result.summary(ss.SLO(500, 50))
     said["summary"] = {k: v for k, v in figures.items() if k not in ("policy", "engine_iterations")}
     return said

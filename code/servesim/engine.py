@@ -76,6 +76,7 @@ class Engine:
         "name",
         "never_fits",
         "on_done",
+        "one_by_one",
         "outcome",
         "outgrowing",
         "past",
@@ -161,7 +162,7 @@ class Engine:
         self.uncounted, self.stamp_inside_step = int(not count_first_token), stamp_inside_step
         self.longest = max_model_len or UNLIMITED
         self.max_steps = max_steps
-        self.skip = skip and not record_steps
+        self.skip, self.one_by_one = skip and not record_steps, not skip
         self.arrivals_by_step, self.on_done = arrivals_by_step, on_done
         self.token_budget = _token_budget(policy)
         self.tell_output = bool(_read(policy, "knows_output_length"))
@@ -331,7 +332,9 @@ class Engine:
         if plan.preempted:
             self._preempt(plan.preempted)
         together = batch.decodes > 0
-        if together and not plan.decode_all:
+        if together and self.one_by_one:
+            together, singly = False, [*self._decode_grants(plan), *singly]
+        elif together and not plan.decode_all:
             together, singly = self._split(singly)
         may_repeat = plan.repeatable and self.skip and not (plan.preempted or plan.rejected)
         if may_repeat and together and not singly:
@@ -358,6 +361,11 @@ class Engine:
         elif may_repeat and not done and batch.decodes == len(batch):
             self._repeat(plan.idle_slots)
         return further
+
+    def _decode_grants(self, plan: Plan) -> list[Grant]:
+        """Return what ``decode_all`` gives to each: a token, and the block it may need."""
+        decoding = [self.jobs[r.id] for r in self.batch if plan.decode_all and r.decoding]
+        return [(job, 1, self.view.blocks_needed(job.progress, 1)) for job in decoding]
 
     def _split(self, grants: list[Grant]) -> tuple[bool, list[Grant]]:
         """Tell whether all that decode get a token, and return who is scheduled besides.
@@ -405,8 +413,9 @@ class Engine:
 
         This is all of event skipping. The plan promised that nobody does anything else until
         somebody arrives, finishes or finds no block. So that many steps are taken without asking
-        again; `Even` has the sums over them as closed forms. Without skipping it would be one
-        step each time. That is the definition: both give the same result, digit for digit.
+        again; `Even` has the sums over them as closed forms. Without skipping every step and every
+        token is taken on its own. That is the definition: both give the same result, digit for
+        digit.
         """
         batch, view = self.batch, self.view
         if not batch.decodes:
@@ -562,6 +571,8 @@ class Engine:
             self.last_tick_ns = job.last_token_ns  # there is no other to tell apart from
         self.batch.start_decoding(r)
         job.after, job.gap = ticks, NEVER
+        if self.one_by_one:
+            return  # no tick will give it a token
         left = job.target - r.produced
         if self.longest < UNLIMITED:
             left = min(left, self.longest - r.total)
@@ -882,8 +893,9 @@ def simulate(
     record_steps : bool
         Keep every step in ``result.step_records``.
     skip : bool
-        Take equal steps at once where the plan allows it. False takes each on its own, with the
-        same result.
+        Take equal steps at once where the plan allows it, and let all that decode advance
+        together. False takes every step and every token on its own, which is the definition:
+        the result is the same.
     count_first_token : bool
         False: the token that the prefill makes does not count as output, and `output_len` more
         are produced (a quirk of both toy programs).
