@@ -675,8 +675,9 @@ class Engine:
         if self.arrivals_by_step:
             view.step = max(view.step, due_at)
         elif due_at > view.clock_ns:
-            self.past.block_ns += self.pool.held * (due_at - view.clock_ns)
-            self.past.token_ns += self.cached * (due_at - view.clock_ns)
+            if self.jobs:
+                self.past.block_ns += self.pool.held * (due_at - view.clock_ns)
+                self.past.token_ns += self.cached * (due_at - view.clock_ns)
             view.clock_ns = due_at
 
     def _shortage(self, r: Request) -> str:

@@ -245,7 +245,7 @@ class Room:
         """
         if blocks > self.free:
             return False
-        if blocks and self.holes is not None:
+        if self.holes is not None and blocks:
             hole = min((h for h in self.holes if h >= blocks), default=0)
             if not hole:
                 return False
