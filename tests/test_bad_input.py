@@ -772,8 +772,8 @@ INNER_MODULES = {
     **dict.fromkeys(("cli", "grade.cli"), "the command lines, whose flags are below"),
 }
 INNER = {
-    **dict.fromkeys(("bound.Prices", "capacity.Capacity", "compare.told"), OWN),
-    **dict.fromkeys(("capacity.grid", "compare.text_table", "compare.html_table"), OWN),
+    **dict.fromkeys(("bound.Prices", "capacity.Capacity", "table.told"), OWN),
+    **dict.fromkeys(("capacity.grid", "table.text_table", "table.html_table"), OWN),
     **dict.fromkeys(("cost.Work", "cost.Cost", "cost.Model", "cost.Gpu"), OWN),
     **dict.fromkeys(("cost.shortcut", "cost.whole", "drill.Drill", "explore.Explorer"), OWN),
     **dict.fromkeys(("engine.Engine", "engine.SupportsPlan", "explore.Fixed"), OWN),

@@ -13,8 +13,8 @@ import textwrap
 from pathlib import Path
 
 from .checks import file_name
-from .compare import html_table, text_table
 from .errors import InputError
+from .table import html_table, text_table
 
 
 class Told:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import __version__, replay, spec, sweep, systems
-from .compare import Comparison, text_table, told
+from .compare import Comparison
 from .engine import Engine
 from .errors import InputError, PlanError, PolicyError
 from .kv import KVCache
@@ -20,6 +20,7 @@ from .metrics import SLO, SLO_PRESETS, Result
 from .output import Bar, check_writable, say, write_whole
 from .policies import BUILT_IN
 from .request import Request
+from .table import text_table, told
 from .trace import chrome_trace
 from .workload import Stream
 

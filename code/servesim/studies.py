@@ -10,7 +10,6 @@ from statistics import NormalDist, median
 from typing import Any, TypeAlias
 
 from .capacity import capacity
-from .compare import told
 from .cost import GPUS, MODELS, OPT_13B_A100, Affine, Cost, Roofline
 from .engine import Engine, SupportsPlan, simulate
 from .evidence import Check, describe
@@ -18,6 +17,7 @@ from .kv import KVCache
 from .metrics import KVSplit, Result
 from .policies import VLLM, Chunked, Continuous, Orca, PrefillFirst, Static
 from .request import NS_PER_S, Request, ns_from_s
+from .table import told
 from .workload import gamma
 
 # -- the vLLM paper: how KV memory is used (Kwon et al., SOSP 2023, Fig. 2 and Fig. 13) ----------

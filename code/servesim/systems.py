@@ -12,12 +12,12 @@ from typing import Any
 
 from . import cost, workload
 from .checks import whole_from
-from .compare import told
 from .engine import simulate
 from .kv import KVCache
 from .metrics import Distribution, Result
 from .policies import Chunked, Continuous, Naive, Static
 from .request import NS_PER_MS, NS_PER_S, NS_PER_US
+from .table import told
 
 TOY_KV = KVCache(blocks=1800, block_size=16)
 

@@ -9,9 +9,9 @@ import textwrap
 from dataclasses import dataclass
 
 from .. import svg
-from ..compare import text_table
 from ..lives import lives
 from ..request import NS_PER_MS
+from ..table import text_table
 from ..trace import StepRecord
 from .assignment import Case, Run
 from .judge import Mark, Score

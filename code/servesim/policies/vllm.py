@@ -1,7 +1,6 @@
 """vLLM's V1 scheduler: one token budget, running before waiting, paging, preemption.
 
-The option names are vLLM's own. Left out: prefix caching, asynchronous scheduling, speculative
-decoding, LoRA, inputs other than text.
+Options have vLLM's names. Left out: prefix caching, async scheduling, speculation, LoRA, images.
 """
 
 from __future__ import annotations
