@@ -176,8 +176,8 @@ def seen_static(figure: Figure) -> bool:
 
 def seen_continuous(static: Figure, ours: Figure) -> bool:
     speed, ttft = "throughput (tokens/s)", "mean TTFT (ms)"
-    same = abs(at(static, 64, speed) / at(ours, 64, speed) - 1) < 0.05
-    return same and at(static, 64, ttft) > 10 * at(ours, 64, ttft)
+    same = abs(at(static, 16, speed) / at(ours, 16, speed) - 1) < 0.05
+    return same and at(static, 16, ttft) > 10 * at(ours, 16, ttft)
 
 
 def seen_p99(figure: Figure) -> bool:
@@ -210,7 +210,8 @@ def seen_vllm(*older_newer: Figure) -> bool:
 
 
 def seen_bound(long: Figure) -> bool:
-    return at(long, 16, "static (%)") > at(figs.lower_bound(), 16, "static (%)") + 20
+    short = figs.lower_bound()
+    return all(at(long, n, "static (%)") > at(short, n, "static (%)") + 10 for n in (8, 16))
 
 
 def seen_capacity(*promises: Figure) -> bool:

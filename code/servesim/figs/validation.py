@@ -10,7 +10,7 @@ from ..cost import OPT_13B_A100
 from ..engine import simulate
 from ..kv import KVCache
 
-_N = 24
+_N = 32  # two full groups of static batching
 _SEED = 1
 _RATES = (1, 2, 4, 8, 16)
 _POLICIES = {
@@ -24,7 +24,7 @@ def lower_bound(
 ) -> svg.Figure:
     """Draw the bound's share of the makespan over the arrival rate, for two policies.
 
-    24 requests with outputs of 50 to 300 tokens, at the default prices.
+    32 requests with outputs of 50 to 300 tokens, at the default prices.
 
     Parameters
     ----------
