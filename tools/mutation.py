@@ -3,8 +3,8 @@
 A mutant is killed if a test fails (or never ends), and survives if none does. The tests are
 collected once. Each mutant is a forked process in which one function has been given the code of
 the changed source; it runs the tests that reach the changed line, quick ones first, until one
-fails. What survives this, and what acts on import, is tried once more in a new process on a copy
-of the package.
+fails. What acts on import (a constant, a default) is tried in a new process on a copy of the
+package.
 
 Why not a tool that exists? mutmut changes no function with a decorator, and here every figure of a
 run is a property; it also puts a function of its own in front of each of ours, which makes the
@@ -65,6 +65,8 @@ SURE = 20.0  # seconds of tests per mutant: the quickest that reach it
 SLOW = 5.0  # seconds; a test that takes longer is left out
 MEMORY = 4 << 30  # bytes; a mutant may fill a list without end
 
+NOT_PUT_IN = "not put in"
+TOO_LONG = signal.SIGVTALRM, signal.SIGXCPU, signal.SIGKILL
 KILLED, SURVIVED, ENDLESS = "killed", "survived", "timeout"
 
 
@@ -234,9 +236,11 @@ class Plugin:
         """Return the tests for a mutant: quick ones first, and those that killed its neighbours."""
         lines = self.reached.get(str(trial.path), {})
         if trial.mutant.function is None:  # it may show anywhere in the file
-            names = {name for found in lines.values() for name in found if name}
-        else:
-            names = {name for name in lines.get(trial.mutant.line, ()) if name}
+            names = set().union(*lines.values())
+        else:  # a line within a long statement may not be told of; the one before it is
+            near = max((n for n in lines if n <= trial.mutant.line and any(lines[n])), default=0)
+            names = set(lines.get(near, ()))
+        names.discard("")
         here = trial.path, trial.mutant.function
         rank = sorted(names, key=lambda n: (self.seconds[n] / (1 + self.wins[*here, n]), n))
         spent, chosen = 0.0, []
@@ -249,54 +253,44 @@ class Plugin:
     def try_all(self, folder: Path) -> None:
         """Try every mutant, several side by side."""
         waiting = [(trial, trial.mutant.function is None) for trial in reversed(self.trials)]
-        running: dict[int, tuple[Trial, bool, list[pytest.Item], int, Path]] = {}
         places = [folder / str(i) for i in range(self.workers)]
+        running: dict[int, tuple[Trial, bool, list[pytest.Item], int, Path]] = {}
         while waiting or running:
             while waiting and places:
                 trial, afresh = waiting.pop()
-                items = self.chosen(trial)
-                if not items:
-                    self.fates[trial] = SURVIVED
-                    continue
-                place = places.pop()
+                items, place = self.chosen(trial), places.pop()
                 child, answer = self.start(trial, afresh, items, place)
                 running[child] = trial, afresh, items, answer, place
-            if not running:
-                continue
             child, status = os.wait()
             trial, afresh, items, answer, place = running.pop(child)
             places.append(place)
             with os.fdopen(answer, "rb") as pipe:
                 told = pipe.read()
-            if not afresh and told:
-                fate = pickle.loads(told)
-                if isinstance(fate, int):
-                    self.wins[trial.path, trial.mutant.function, items[fate].nodeid] += 1
-                    self.fates[trial] = KILLED
-                else:
-                    waiting.append((trial, True))
-            elif os.WIFSIGNALED(status) and os.WTERMSIG(status) in (
-                signal.SIGVTALRM,
-                signal.SIGXCPU,
-                signal.SIGKILL,
-            ):
+            failed = pickle.loads(told) if told else None
+            if failed == NOT_PUT_IN:
+                waiting.append((trial, True))
+                continue
+            if isinstance(failed, int):
+                self.wins[trial.path, trial.mutant.function, items[failed].nodeid] += 1
+            if os.WIFSIGNALED(status) and os.WTERMSIG(status) in TOO_LONG:
                 self.fates[trial] = ENDLESS
             else:
-                self.fates[trial] = KILLED if status else SURVIVED
+                self.fates[trial] = SURVIVED if status == 0 and failed is None else KILLED
             self.tell()
 
     def start(
         self, trial: Trial, afresh: bool, items: list[pytest.Item], place: Path
     ) -> tuple[int, int]:
-        """Start a mutant's process. It answers with the test that failed, or None."""
-        cpu = 10 + 3 * sum(self.seconds[item.nodeid] for item in items)
+        """Start a mutant's process. It answers with the number of the test that failed, if any."""
 
-        def work() -> int | None:
+        def work() -> Any:
+            if not items:
+                return None
             if afresh:
                 run_afresh(trial, items, place)
-            return run(items, self.seconds) if put_in(trial, self.live) else None
+            return run(items, self.seconds) if put_in(trial, self.live) else NOT_PUT_IN
 
-        return in_child(work, cpu)
+        return in_child(work, cpu=10 + 3 * sum(self.seconds[item.nodeid] for item in items))
 
     def tell(self) -> None:
         """Show how far it is, on a terminal."""
@@ -358,6 +352,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.mutation", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="all that count if not given")
+    parser.add_argument("--again", action="store_true", help="only those that survived last time")
     parser.add_argument("--sample", type=int, metavar="N", help="at most so many of a module")
     parser.add_argument("--lines", metavar="A-B", help="only those that start in these lines")
     parser.add_argument("--tests", nargs="+", metavar="NAME", help="only tests/test_NAME.py")
@@ -376,6 +371,9 @@ def main(argv: list[str] | None = None) -> int:
         if options.lines:
             low, high = map(int, options.lines.split("-"))
             found = [trial for trial in found if low <= trial.mutant.line <= high]
+        if options.again:
+            last = set((OUT / f"{name}.diff").read_text(encoding="utf-8").splitlines())
+            found = [trial for trial in found if f"# {trial.key}" in last]
         whole[name] = len(found)
         if options.sample and options.sample < len(found):
             found = random.Random(options.seed).sample(found, options.sample)
