@@ -55,8 +55,8 @@ class Mutant(NamedTuple):
     ----------
     function : str or None
         Qualified name of the outermost function that it is in; None if it acts on import.
-    line : int
-        Where it starts, from 1 on.
+    top, line : int
+        Where that function starts, and where the change does; from 1 on.
     what : str
         What it does.
     start, end : int
@@ -66,6 +66,7 @@ class Mutant(NamedTuple):
     """
 
     function: str | None
+    top: int
     line: int
     what: str
     start: int
@@ -100,7 +101,7 @@ def mutants(source: str) -> list[Mutant]:
         return first, starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
 
     found = set()
-    for node, function in _walk(ast.parse(source), None, ""):
+    for node, function, top in _walk(ast.parse(source), None, 0, ""):
         for what, where, new in _changes(node, function is not None):
             if isinstance(where, tuple):  # an operator stands between two operands
                 (_, start), (end, _) = map(span, where)
@@ -108,26 +109,29 @@ def mutants(source: str) -> list[Mutant]:
                 new = data[start:end].decode().replace(old, new, 1)
             else:
                 start, end = span(where)
-            found.add(Mutant(function, node.lineno, what, start, end, new))
+            found.add(Mutant(function, top, node.lineno, what, start, end, new))
     return sorted(found, key=lambda m: (m.start, m.end, m.what))
 
 
-def _walk(node: ast.AST, function: str | None, scope: str) -> Iterator[tuple[Place, str | None]]:
+def _walk(
+    node: ast.AST, function: str | None, top: int, scope: str
+) -> Iterator[tuple[Place, str | None, int]]:
     """Yield all nodes that may be changed, each with the function that it is in."""
     for name, value in ast.iter_fields(node):
         if name in ("decorator_list", "annotation", "returns", "bases"):
             continue
+        inside, start = function, top
+        if isinstance(node, ast.FunctionDef) and name == "body" and function is None:
+            inside, start = scope.removesuffix("."), node.lineno  # not its defaults
         for child in value if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST) or _left_alone(child):
                 continue
-            inside, within = function, scope
-            if isinstance(node, ast.FunctionDef) and name == "body" and function is None:
-                inside = scope.removesuffix(".")  # its defaults are computed on import
-            if isinstance(child, ast.FunctionDef | ast.ClassDef):
-                within = f"{scope}{child.name}."
             if isinstance(child, ast.expr | ast.stmt):
-                yield child, inside
-            yield from _walk(child, inside, within)
+                yield child, inside, start
+            if isinstance(child, ast.FunctionDef | ast.ClassDef):
+                yield from _walk(child, inside, start, f"{scope}{child.name}.")
+            else:
+                yield from _walk(child, inside, start, scope)
 
 
 def _left_alone(node: ast.AST) -> bool:
