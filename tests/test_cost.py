@@ -149,10 +149,25 @@ def test_a_decimal_price_is_read_as_it_is_written():
 
 
 @pytest.mark.parametrize(
-    ("model", "kib"), [("llama-3-8b", 128), ("llama-3-70b", 320), ("opt-13b", 800)]
+    ("model", "kib", "billions"),
+    [
+        ("llama-3-8b", 128, 8.03),
+        ("llama-3-70b", 320, 70.6),
+        ("opt-13b", 800, 13),
+        ("llama-2-70b", 320, 69),
+    ],
 )
-def test_kv_bytes_per_token(model, kib):
+def test_the_models_are_those_of_their_papers(model, kib, billions):
     assert MODELS[model].kv_bytes == kib * 1024
+    assert MODELS[model].parameters == round(billions * 10**9)
+    assert MODELS[model].weight_bytes == 2
+
+
+def test_kv_bytes_are_keys_and_values_of_two_bytes():
+    assert cost.kv_bytes(1, 1, 1) == 4
+    for wrong in [(0, 1, 1), (1, 0, 1), (1, 1, 0)]:
+        with pytest.raises(ss.InputError, match="must be a whole number, 1 or more"):
+            cost.kv_bytes(*wrong)
 
 
 def test_the_gpus_are_those_of_the_data_sheets():

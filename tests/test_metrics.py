@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -172,6 +173,13 @@ def test_repeated_values_may_be_counted_or_listed(values):
 def test_a_scale_is_applied_to_every_figure():
     seen = Distribution.of([1_000_000, 3_000_000], 1_000_000)
     assert seen.row() == {"mean": 2, "p50": 2, "p90": 2.8, "p95": 2.9, "p99": 2.98, "max": 3}
+
+
+@pytest.mark.parametrize("values", [[2**63, -(2**63) - 1], [0.25, 3], [Fraction(1, 3), 2]])
+def test_numbers_that_no_column_holds_are_numbers(values):
+    seen = Distribution.of(values)
+    assert (seen.min, seen.max) == pytest.approx((float(min(values)), float(max(values))))
+    assert seen.mean == pytest.approx(float(sum(values) / 2))
 
 
 def test_without_values_there_are_no_figures():

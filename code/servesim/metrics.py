@@ -60,11 +60,8 @@ class Distribution:
         self = cls((), scale)
         with _numbers_only("values"):
             ordered = sorted(iterable("values", values, "numbers"))
-            whole = _all_whole(ordered)
-            # Columns of machine numbers where that loses nothing: a million values take 8 MB.
-            fits = whole and ordered and ordered[0] >= -(2**63) and ordered[-1] < 2**63
             self._sum = _exact_sum(ordered)
-            self._values = array("q", map(int, ordered)) if fits else ordered
+            self._values = _column(ordered)
             _check_numbers(self._sum, self._values)
         self._upto = range(1, len(ordered) + 1)
         return self
@@ -154,6 +151,14 @@ def _check_numbers(total: float, values: Sequence[float], counts: Collection[int
 def _exact_sum(values: Collection[float]) -> float:
     """Sum up so that the order, and Python's version, do not matter."""
     return sum(values) if _all_whole(values) else math.fsum(values)
+
+
+def _column(values: list[float]) -> Sequence[float]:
+    """Return whole numbers as machine numbers, if they are: a million of them take 8 MB."""
+    try:
+        return array("q", values)
+    except (TypeError, OverflowError):
+        return values
 
 
 def _all_whole(values: Collection[float]) -> bool:
