@@ -77,6 +77,25 @@ def test_attainment_counts_the_rejected_as_failing():
     rejected = result.records[1]
     assert (rejected.ttft_ns, rejected.e2e_ns, rejected.tpot_ns) == (None, None, None)
     assert len(result.ttft_ms) == 2
+    assert [SLO().kept_by(r) for r in result.records] == [True, False, True]
+
+
+def test_a_limit_is_kept_up_to_the_limit_and_by_what_does_not_exist():
+    slo = SLO(ttft_ms=2, tpot_ms=1)
+    assert slo.kept(2_000_000, 1_000_000)
+    assert not slo.kept(2_000_001, 1_000_000)
+    assert not slo.kept(2_000_000, 1_000_001)
+    assert slo.kept(None, None)
+
+
+@pytest.mark.parametrize(("late", "within"), [(0, True), (1, True), (2, False)])
+def test_of_200_the_p99_rule_looks_at_the_second_worst(late, within):
+    # One at a time, 1 ms per token; the late ones come with 3 ms of prompt, alone.
+    requests = [ss.Request(i, i * 10**7, 3 if i < late else 2, 1) for i in range(200)]
+    result = ss.simulate(requests, ss.policies.Naive(), cost=ss.cost.Affine(prefill_us=1000))
+    assert result.p99_within(SLO(ttft_ms=2)) is within
+    assert not result.p99_within(SLO(ttft_ms=1.9))
+    assert result.p99_within(SLO(ttft_ms=3))
 
 
 def test_attainment_and_the_p99_rule_are_two_notions():
@@ -218,6 +237,12 @@ def test_the_presets_are_mlperf_s():
 def test_an_impossible_objective_is_refused(name, bad):
     with pytest.raises(ss.InputError, match=f"{name} must be a positive number"):
         SLO(**{name: bad})
+
+
+def test_an_objective_may_be_as_loose_as_a_number_can_be():
+    assert SLO(ttft_ms=10**15).ttft_ms == 10**15
+    with pytest.raises(ss.InputError, match="ttft_ms must be a positive number"):
+        SLO(ttft_ms=10**15 + 1)
 
 
 # --- the summary

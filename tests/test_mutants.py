@@ -68,6 +68,7 @@ def test_what_is_changed_in_a_function():
         "x: Literal['a']",
         "raise InputError('what', 'is', 'wrong')",
         "f'{a} of 3'",
+        "', '.join",
         "__slots__ = ('a', 'b')",
         "@decorated(3)\nclass A(B): pass",
         "table = (1, 2, 3, 4, 5, 6, 7, 8, 9)",

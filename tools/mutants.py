@@ -140,6 +140,8 @@ def _left_alone(node: ast.AST) -> bool:
             return True
         case ast.Expr(value=ast.Constant()):  # a docstring
             return True
+        case ast.Attribute(value=ast.Constant(), attr="join"):  # commas between names
+            return True
         case ast.AnnAssign(value=None) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
         case ast.Assign(targets=[ast.Name(id=name)]) if name in LISTS_OF_NAMES:
