@@ -32,7 +32,7 @@ NBVAL := $(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 60
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help book site test lint unit nbval strict test-long pages pdf golden bench mutation format lock clean
+.PHONY: help book site test lint unit coverage nbval strict test-long pages pdf golden bench mutation format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -57,6 +57,9 @@ lint: $(DEV)  ## style, types, spelling
 
 unit: $(DEV)  ## the tests of the code
 	$(PYTEST) tests
+
+coverage: $(DEV)  ## which lines and branches the tests of the code reach (at least 95 %)
+	$(PYTEST) --cov tests
 
 nbval: $(DEV)  ## run every cell and compare with tests/golden
 	$(NBVAL) chapters

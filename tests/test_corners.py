@@ -1,11 +1,12 @@
 """Corners that no other test reaches: each a way in which things can be, one small case."""
 
 import json
+import sys
 
 import pytest
 
 import servesim as ss
-from servesim import svg
+from servesim import book, svg
 from servesim.drill import drill
 from servesim.explore import explore, figure_id, sentence
 from servesim.grade import pages
@@ -155,6 +156,33 @@ def test_the_ends_of_an_axis(axis, values, ends):
 
 def test_wide_signs_take_more_room():
     assert svg.text_width("漢字", 16) == 2 * 16
+
+
+# --- what chapters print
+
+
+def test_a_figure_in_the_text_keeps_its_digits(monkeypatch, capsys):
+    assert repr(book.Told("1.00")) == "'1.00'"  # quoted, or it would be printed as 1.0
+    monkeypatch.setitem(sys.modules, "myst_nb", None)
+    book.glue("mean", 2 / 3, ".2f")
+    assert capsys.readouterr().out == "mean: 0.67\n"
+
+
+def test_records_are_a_table_with_the_forms_asked_for():
+    table = book.table([{"name": "a", "ms": 1.25}, {"name": "b<", "ms": 10.0}], {"ms": ".1f"})
+    assert table.rows == [["name", "ms"], ["a", "1.2"], ["b<", "10.0"]]
+    assert repr(table).splitlines() == ["name    ms", "a      1.2", "b<    10.0"]
+    assert "<td>b&lt;</td>" in table._repr_html_()
+
+
+def test_code_is_shown_as_it_stands():
+    shown = book.source(ss.policies.Naive.plan, "if view.running")
+    lines = repr(shown).splitlines()
+    assert lines[0] == "# servesim.policies.naive.Naive.plan"
+    assert lines[1].startswith("if view.running:")
+    assert shown._repr_markdown_() == f"```python\n{shown}\n```"
+    with pytest.raises(ss.InputError, match=r"no line of .* holds 'nosuch'"):
+        book.source(ss.policies.Naive.plan, "nosuch")
 
 
 # --- pages of assignments
