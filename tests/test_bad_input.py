@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import servesim as ss
@@ -1487,3 +1487,68 @@ def test_any_plan_is_carried_out_or_told_with_its_rule(changes, blocks):
     if blocks:
         held = [sum(step.blocks.values()) + step.free_blocks[1] for step in result.step_records]
         assert set(held) <= {blocks}
+
+
+# --- notes of work that was broken off
+
+
+def swept(here):
+    out = here / "rows.csv"
+    work = ("naive", "poisson:n=1,prompt=2,output=1")
+    return sweep.sweep(*work, executor=InThisProcess(), out=out), out.with_name(
+        "rows.csv.points.jsonl"
+    )
+
+
+def graded(here):
+    out = here / "grades.csv"
+    student = roster.Entry("ann", roster.Submission("policy", here / "work" / "policy.py", 0.0))
+    rows = folder.grade([student], folder.Task("warmup", unsafe=True), out)
+    return rows, out.with_name("grades.csv.done.jsonl")
+
+
+@pytest.mark.usefixtures("no_hang")
+@pytest.mark.parametrize("work", [swept, graded])
+@given(data=st.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_notes_that_were_tampered_with_are_used_or_told(work, here, data):
+    for old in (*here.glob("rows.csv*"), *here.glob("grades.csv*")):
+        old.unlink()
+    right, notes = work(here)
+    note = json.loads(notes.read_text(encoding="utf-8"))
+    parts = [note, *(part for part in note.values() if isinstance(part, dict))]
+    part = data.draw(st.sampled_from(parts))
+    value = st.sampled_from([None, "x", -1, 10**400, [], {}, True, {"a": 1}])
+    match data.draw(st.sampled_from(["change", "drop", "add", "cut", "another", "noise"])):
+        case "change":
+            part[data.draw(st.sampled_from(sorted(part)))] = data.draw(value)
+        case "drop":
+            del part[data.draw(st.sampled_from(sorted(part)))]
+        case "add":
+            part["nosuch"] = data.draw(value)
+        case "another":
+            note = data.draw(value)
+    line = json.dumps(note).encode() + b"\n"
+    if data.draw(st.booleans()):
+        line = line[: data.draw(st.integers(0, len(line)))] + data.draw(st.binary(max_size=5))
+    notes.write_bytes(line)
+    try:
+        rows, _ = work(here)
+    except ss.InputError as error:
+        said = str(error)
+        assert not clear(said, notes.name), said  # noqa: PT017
+        assert notes.read_bytes() in (line, line[: line.rfind(b"\n") + 1])  # a cut line goes
+        return
+    assert list(rows[0]) == list(right[0])
+
+
+@pytest.mark.parametrize("text", ["7", "7\r\n", "\ufeff7", " -7\n"])
+def test_a_seed_may_be_written_so(text, tmp_path):
+    (tmp_path / "seed.txt").write_bytes(text.encode())
+    assert hidden.seed_in(tmp_path) == (-7 if "-" in text else 7)
+
+
+@pytest.mark.parametrize("text", ["", "x", "7 8", "1.5", "nan", "9" * 30, "9" * 5000, "\0", "\xff"])
+def test_what_is_no_seed_is_told(text, tmp_path):
+    (tmp_path / "seed.txt").write_bytes(text.encode("latin-1"))
+    is_told(lambda path: hidden.seed_in(path.parent), tmp_path / "seed.txt")

@@ -459,8 +459,9 @@ class _Notes:
                 note = json.loads(line)
                 row, made_with = note["row"], note["made_with"]
                 point = Point(**{name: row[name] for name in Point._fields})
-                known = point in self._made_with
-            except (ValueError, KeyError, TypeError):
+                plain = all(isinstance(v, str | int | float | None) for v in row.values())
+                known = point in self._made_with and plain and row.keys() == set(COLUMNS)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 known = False
             if not known:
                 raise InputError(

@@ -113,6 +113,11 @@ class Graded:
     text: str
     slow: bool = False
 
+    def __post_init__(self) -> None:
+        by_annotation(self)
+        instance(dict, points=self.points)
+        number_from(0, **self.points)
+
 
 def way(unsafe: bool) -> isolation.Isolation:
     """Return how a policy is kept apart here.
@@ -295,7 +300,9 @@ def grade(
     if jobs < 1:
         raise InputError(f"--jobs must be 1 or more, not {jobs}")
     with _Notes(Path(out), fresh) as notes:
-        todo = {key: path for path, key in wanted.items() if key not in notes.done}
+        rules = {rule.name for rule in assignment.rules}
+        known = {key for key, graded in notes.done.items() if graded.points.keys() == rules}
+        todo = {key: path for path, key in wanted.items() if key not in known}
         done = len(wanted) - sum(key in todo for key in wanted.values())
         with Bar(len(wanted), "grade", "file", done=done) as bar:
             for key, graded in _side_by_side(todo, task, jobs):
@@ -479,7 +486,7 @@ class _Notes:
                 note = json.loads(line)
                 key = note.pop("key")
                 self.done[key] = Graded(**note)
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise InputError(
                     f"{self._path}, line {number}: is not what a grading leaves; name another "
                     "--out, or forget what was graded with --fresh"

@@ -40,7 +40,11 @@ def seed_in(place: Path, given: int | None = None) -> int:
         return given
     path = place / "seed.txt"
     try:
-        return int(path.read_text(encoding="utf-8"))
+        seed = int(path.read_text(encoding="utf-8-sig"))
+        seed_number(**{f"{path}: the seed": seed})
+        return seed
+    except InputError:
+        raise
     except OSError:
         raise InputError(f"{path} does not exist; write a number into it, or give --seed") from None
     except ValueError:
