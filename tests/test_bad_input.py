@@ -1536,7 +1536,7 @@ def test_notes_that_were_tampered_with_are_used_or_told(work, here, data):
         rows, _ = work(here)
     except ss.InputError as error:
         said = str(error)
-        assert not clear(said, notes.name), said  # noqa: PT017
+        assert not clear(said, notes.name), said
         assert notes.read_bytes() in (line, line[: line.rfind(b"\n") + 1])  # a cut line goes
         return
     assert list(rows[0]) == list(right[0])

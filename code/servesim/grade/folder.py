@@ -301,7 +301,7 @@ def grade(
         raise InputError(f"--jobs must be 1 or more, not {jobs}")
     with _Notes(Path(out), fresh) as notes:
         rules = {rule.name for rule in assignment.rules}
-        known = {key for key, graded in notes.done.items() if graded.points.keys() == rules}
+        known = {key for key, graded in notes.done.items() if graded.points.keys() <= rules}
         todo = {key: path for path, key in wanted.items() if key not in known}
         done = len(wanted) - sum(key in todo for key in wanted.values())
         with Bar(len(wanted), "grade", "file", done=done) as bar:
