@@ -1447,6 +1447,7 @@ FIELDS = {
     "rejected": SOME_IDS,
     "wait": st.booleans(),
     "repeatable": st.booleans(),
+    "until_arrival": st.booleans(),
     "queue": st.permutations(range(4)) | st.lists(IDS, max_size=4),
     "padded_prompt": st.integers(-1, 40),
     "idle_slots": st.integers(-1, 3),

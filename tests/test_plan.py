@@ -66,6 +66,7 @@ plans = st.builds(
     preempted=st.lists(ids),
     wait=st.booleans(),
     repeatable=st.booleans(),
+    until_arrival=st.booleans(),
     queue=st.none() | st.lists(ids),
     padded_prompt=st.integers(0, 9),
     idle_slots=st.integers(0, 9),

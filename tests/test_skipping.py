@@ -203,12 +203,17 @@ def test_other_ways_to_say_the_same(case):
     assert outcome(requests, Remote(policy), **options) == stepping
 
 
-@pytest.mark.parametrize("name", ["continuous", "chunked", "vllm", "prefill_first", "orca"])
-def test_few_questions_are_asked(name):
+@pytest.mark.parametrize(
+    ("name", "questions"),
+    # One for each that arrives, as hardly anybody waits, and no finish is a reason to ask. A
+    # second for a prompt in two chunks, or after a step for prompts only.
+    [("continuous", 1), ("orca", 1), ("vllm", 1), ("chunked", 2), ("prefill_first", 2)],
+)
+def test_few_questions_are_asked(name, questions):
     requests = ss.workload.poisson(n=200, rate=2, prompt=512, output=128, seed=0)
     policy = ss.policies.BUILT_IN[name]()
     result = ss.simulate(requests, policy, cost=cost.TOY, kv=ss.KVCache(4000))
-    assert result.engine_iterations <= 4 * len(requests) + result.preemptions
+    assert result.engine_iterations <= (questions + 0.05) * len(requests)
     assert result.steps > 20 * result.engine_iterations
 
 

@@ -236,6 +236,7 @@ _TYPES: dict[str, frozenset[type]] = {
     "decode_all": _SWITCH,
     "wait": _SWITCH,
     "repeatable": _SWITCH,
+    "until_arrival": _SWITCH,
     "queue": frozenset((list, tuple, type(None))),
     "reasons": frozenset((dict,)),
 }
@@ -246,7 +247,7 @@ def _check_types(step: int, plan: Plan) -> None:
         type(plan.scheduled) is list is type(plan.preempted)
         and type(plan.rejected) is list
         and type(plan.decode_all) is bool is type(plan.wait)
-        and type(plan.repeatable) is bool
+        and type(plan.repeatable) is bool is type(plan.until_arrival)
         and plan.queue is None
         and type(plan.reasons) is dict
         and type(plan.padded_prompt) is int is type(plan.idle_slots)

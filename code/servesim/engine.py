@@ -338,7 +338,7 @@ class Engine:
             together, singly = self._split(singly)
         may_repeat = plan.repeatable and self.skip and not (plan.preempted or plan.rejected)
         if may_repeat and together and not singly:
-            return self._repeat(plan.idle_slots)
+            return self._repeat(plan)
 
         may_repeat = may_repeat and (together or not batch.decodes)  # nobody is left out
         work = self._work(plan, together, singly)
@@ -359,7 +359,7 @@ class Engine:
             record.free_blocks = (*record.free_blocks[:2], self.pool.free)
             self.steps.append(record)
         elif may_repeat and not done and not self.outgrowing and batch.decodes == len(batch):
-            self._repeat(plan.idle_slots)
+            self._repeat(plan)
         return further
 
     def _decode_grants(self, plan: Plan) -> list[Grant]:
@@ -408,34 +408,33 @@ class Engine:
 
     # -- time -------------------------------------------------------------------------------
 
-    def _repeat(self, idle_slots: int) -> bool:
+    def _repeat(self, plan: Plan) -> bool:
         """Let everyone decode, step after step, until something happens. False if it is now.
 
         This is all of event skipping. The plan promised that nobody does anything else until
-        somebody arrives, finishes or finds no block. So that many steps are taken without asking
-        again; `Even` has the sums over them as closed forms. Without skipping every step and every
-        token is taken on its own. That is the definition: both give the same result, digit for
-        digit.
+        somebody arrives, finishes (if that matters) or finds no block. So many steps are taken
+        without asking again; `Even` has the sums over them as closed forms. Without skipping
+        every step and every token is taken on its own. That is the definition: both give the
+        same result, digit for digit.
         """
-        batch, view = self.batch, self.view
-        if not batch.decodes:
-            return False
-        most, until = self.finishes[0][0] - batch.ticks, self.arrivals.due_at
-        if self.arrivals_by_step:
-            most, until = min(most, until - view.step), NOT_DUE
-        if self.max_steps is not None:
-            most = min(most, self.max_steps - self.taken)
-        most = batch.steps_within(self.pool.free, most)
-        if most < 1 or until <= view.clock_ns:
-            return False
-
-        while most and view.clock_ns < until:
-            work = new_work((0, batch.decodes + idle_slots, batch.context, 0, 0))
+        batch, view, further = self.batch, self.view, False
+        until = NOT_DUE if self.arrivals_by_step else self.arrivals.due_at
+        while batch.decodes and view.clock_ns < until:
+            most = self.finishes[0][0] - batch.ticks
+            if self.arrivals_by_step:
+                most = min(most, self.arrivals.due_at - view.step)
+            if self.max_steps is not None:
+                most = min(most, self.max_steps - self.taken)
+            most = batch.steps_within(self.pool.free, most)
+            if most < 1:
+                break
+            work = new_work((0, batch.decodes + plan.idle_slots, batch.context, 0, 0))
             stretch = self._stretch(work, until - view.clock_ns, most)
             self._pass_time(stretch.steps, stretch.span)
-            self._decode(stretch)
-            most -= stretch.steps
-        return True
+            further = True
+            if self._decode(stretch) and not plan.until_arrival:
+                break
+        return further
 
     def _stretch(self, work: Work, gap: int, most: int) -> Even | Uneven:
         """Price decode steps in a row: until they fill the gap, or fewer."""

@@ -140,6 +140,9 @@ class Plan:
         Promise: until somebody arrives, finishes or finds no block, the next plan is the same
         with one more token each, and nothing else. Those whose prompt ends in this step go on
         with their output. The engine may then take several steps at once.
+    until_arrival : bool
+        Promise on top of `repeatable`: those who finish change nothing for the others. It holds
+        until somebody arrives or finds no block; as a rule, when nobody waits any more.
     queue : list of int or None
         The waiting queue after this plan, if the policy reorders it.
     padded_prompt : int
@@ -156,6 +159,7 @@ class Plan:
     rejected: list[int] = field(default_factory=list)
     wait: bool = False
     repeatable: bool = False
+    until_arrival: bool = False
     queue: list[int] | None = None
     padded_prompt: int = 0
     idle_slots: int = 0

@@ -58,4 +58,5 @@ class Chunked(Policy):
             left -= tokens
             plan.scheduled.append((r.id, tokens))
             plan.repeatable &= tokens == r.missing
+        plan.until_arrival = not plan.reasons
         return plan

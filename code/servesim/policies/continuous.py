@@ -51,7 +51,9 @@ class Continuous(Policy):
         full = len(view.running) + len(joining) == self.max_running
         if self.wait_for_arrivals and view.more_to_come and not full and not reasons:
             return Plan(wait=True)
-        return Plan(everything(joining), decode_all=True, repeatable=True, reasons=reasons)
+        plan = Plan(everything(joining), decode_all=True, repeatable=True, reasons=reasons)
+        plan.until_arrival = not reasons and not self.wait_for_arrivals
+        return plan
 
 
 def admissible(view: View, max_running: int | None, reasons: dict[int, str]) -> Iterator[Progress]:

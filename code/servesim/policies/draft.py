@@ -146,4 +146,5 @@ class Draft:
                 self.hold(waiting[0], "nobody joins in a step that throws somebody out")
         elif not self.skipped:
             plan.repeatable = self.only_decodes or (self.only_whole and not self.reasons)
+            plan.until_arrival = not self.view.waiting or not self.reasons
         return plan
