@@ -416,6 +416,7 @@ def test_jains_index_is_the_share_of_those_who_get_the_same(n, k, value):
 
 def test_jains_index_by_hand():
     assert ss.metrics.jain_index([1, 3]) == pytest.approx(16 / 20)
+    assert ss.metrics.jain_index([0, ss.metrics.MOST_AMOUNT]) == 0.5
 
 
 @pytest.mark.parametrize("bad", [[], [1, -1], [math.nan], [math.inf]])

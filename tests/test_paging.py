@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import servesim as ss
+from servesim.engine import Engine
 from servesim.kv import BuddyPool, Room, block_map, blocks_for, power_of_two
 from servesim.request import Progress
 
@@ -467,6 +468,23 @@ def test_the_split_by_hand():
     assert split.unused == 0
     assert split.rounding == pytest.approx(100 * 2 / 16)
     assert split.free == pytest.approx(100 * 8 / 16)
+
+
+def test_the_split_since_a_moment_is_of_the_time_from_then_on():
+    requests = [ss.Request(0, 7_000_000_000, 5, 4), ss.Request(1, 7_000_000_001, 3, 6)]
+    engine = Engine(requests, ss.policies.Orca("pow2"), kv=ss.KVCache(9, 2), skip=False)
+    for _ in range(4):
+        engine.advance()
+    first = engine.result()
+    last = engine.run()
+    share = (first.end_ns - first.start_ns) / (last.end_ns - last.start_ns)
+    assert 0.2 < share < 0.8
+    before, after = first.kv_split(), last.kv_split(since=first)
+    for i, part in enumerate(last.kv_split()):
+        assert part == pytest.approx(share * before[i] + (1 - share) * after[i])
+    assert after.free > before.free  # r0 has left
+    with pytest.raises(ss.InputError, match="some time to average"):
+        last.kv_split(since=last)
 
 
 def test_a_split_needs_a_limit():
