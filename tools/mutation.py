@@ -246,10 +246,14 @@ class Plugin:
         if afresh:  # it acts on import, and any test that is about this file may see it
             files = {name.partition("::")[0] for found in lines.values() for name in found}
             names = {name for name in self.items if name.partition("::")[0] in files}
-        here = trial.path, mutant.function
-        rank = sorted(names, key=lambda n: (self.seconds[n] / (1 + self.wins[*here, n]), n))
+
+        def rank(name: str) -> tuple[bool, float, str]:
+            own = f"test_{trial.module}.py" in name
+            won = self.wins[trial.path, mutant.function, name]
+            return afresh and not own, self.seconds[name] / (1 + won), name
+
         spent, chosen = 0.0, []
-        for name in rank:
+        for name in sorted(names, key=rank):
             if self.seconds[name] <= SLOW and spent + self.seconds[name] <= SURE:
                 spent += self.seconds[name]
                 chosen.append(self.items[name])
