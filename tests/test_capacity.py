@@ -93,6 +93,17 @@ def test_at_the_ends_of_the_grid():
     assert str(ss.capacity(lambda rate: rate < 2)) == "1.98"
 
 
+def test_the_highest_rate_looked_at_is_100():
+    assert 99 < ss.capacity(lambda rate: True, tolerance=0.01).rate <= 100
+
+
+@pytest.mark.parametrize("tolerance", [0.01, 0.05, 1.0])
+def test_each_rate_of_a_grid_is_a_grid_of_its_own(tolerance):
+    """Ends included, and whatever a logarithm rounds to."""
+    rates = list(grid(1e-6, 1e6, tolerance))
+    assert all(list(grid(rate, rate, tolerance)) == [rate] for rate in rates)
+
+
 def test_one_request_a_second_is_on_every_grid():
     for tolerance in (0.001, 0.01, 0.03, 0.3, 1):
         assert 1.0 in grid(0.5, 2, tolerance)
@@ -102,6 +113,8 @@ def test_one_request_a_second_is_on_every_grid():
     ("options", "sentence"),
     [
         ({"low": 0}, "low must be a number from 1e-06 to 1e\\+06, not 0"),
+        ({"low": 1e6 + 1}, "low must be a number from 1e-06 to 1e\\+06"),
+        ({"high": 1e6 + 1}, "high must be a number from 1e-06 to 1e\\+06"),
         ({"low": True}, "low must be a number"),
         ({"high": float("nan")}, "high must be a number"),
         ({"tolerance": 0}, "tolerance must be a number from 0.001 to 1, not 0"),

@@ -30,27 +30,29 @@ def triples(requests):
 
 
 @pytest.mark.parametrize(
-    ("requests", "expected"),
+    ("name", "options", "expected"),
     [
         (
-            ss.workload.poisson(3),
+            "poisson",
+            {"n": 3},
             [(465151778, 512, 244), (1017525487, 512, 60), (1092436065, 512, 180)],
         ),
         (
-            ss.workload.gamma(3, cv=2, prompt=[10, 20], seed=1),
+            "gamma",
+            {"n": 3, "cv": 2, "prompt": [10, 20], "seed": 1},
             [(463423, 10, 115), (738322, 20, 216), (30265170, 20, 57)],
         ),
         (
-            ss.workload.poisson(3, prompt="azure_conv", output="azure_code", seed=5),
+            "poisson",
+            {"n": 3, "prompt": "azure_conv", "output": "azure_code", "seed": 5},
             [(243812342, 1179, 29), (957588861, 1177, 71), (964947410, 995, 85)],
         ),
-        (ss.workload.toy(2), [(9782871, 256, 151), (36095262, 128, 260)]),
-        (ss.workload.slots(3), [(0, 256, 96), (5598582, 1024, 24), (13590307, 256, 24)]),
+        ("toy", {"n": 2}, [(9782871, 256, 151), (36095262, 128, 260)]),
+        ("slots", {"n": 3}, [(0, 256, 96), (5598582, 1024, 24), (13590307, 256, 24)]),
     ],
-    ids=["poisson", "gamma", "tables", "toy", "slots"],
 )
-def test_a_seed_always_gives_the_same_workload(requests, expected):
-    assert triples(requests) == expected
+def test_a_seed_always_gives_the_same_workload(name, options, expected):
+    assert triples(getattr(ss.workload, name)(**options)) == expected
 
 
 @given(seed=st.integers(-(10**9), 10**9), n=st.integers(1, 50))
@@ -117,6 +119,17 @@ def test_a_table_s_percentiles_come_out_of_its_samples(table, side):
         assert low - 1 <= np.percentile(drawn, p) <= high + 1
 
 
+@pytest.mark.parametrize("table", LENGTH_TABLES)
+@pytest.mark.parametrize("side", ["prompt", "output"])
+@pytest.mark.parametrize(("draw", "point"), [(0.0, 0), (0.5, 12), (1 - 2**-53, -1)])
+def test_a_table_is_read_from_end_to_end(table, side, draw, point):
+    class Fixed(random.Random):
+        def random(self):
+            return draw
+
+    assert sampler(table, side)(Fixed()) == LENGTH_TABLES[table][side][point]
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the reference lies beside the repository")
 def test_the_tables_are_those_of_the_reference():
     path = SHARED / "reference" / "azure_length_percentiles.json"
@@ -181,6 +194,27 @@ def test_impossible_options_are_refused(options, says):
         ss.workload.gamma(**options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"cv": 0.001}, {"cv": 1000}, {"seed": 2**63 - 1}, {"seed": -(2**63)}],
+    ids=repr,
+)
+def test_options_may_be_as_extreme_as_is_said(options):
+    assert len(ss.workload.gamma(3, **options)) == 3
+
+
+@pytest.mark.parametrize("seed", [2**63, -(2**63) - 1])
+def test_a_seed_has_64_bits(seed):
+    with pytest.raises(ss.InputError, match="seed must be"):
+        ss.workload.toy(3, seed=seed)
+
+
+def test_a_stream_may_be_as_long_as_is_said():
+    assert len(ss.workload.Stream("toy", n=100_000_000)) == 100_000_000
+    with pytest.raises(ss.InputError, match="number of requests"):
+        ss.workload.Stream("toy", n=100_000_001)
+
+
 # --- files
 
 
@@ -219,7 +253,7 @@ def test_columns_may_come_in_any_order_and_with_priority_and_tenant(write):
 
 
 def test_a_csv_without_a_last_line_end(write):
-    assert triples(load(write("w.csv", HEADER + "0,1,2"))) == [(0, 1, 2)]
+    assert load(write("w.csv", HEADER + "0,1,2")) == [ss.Request(0, 0, 1, 2, 0, "")]
 
 
 @pytest.mark.parametrize(
@@ -231,6 +265,7 @@ def test_a_csv_without_a_last_line_end(write):
         ("123456789.123456789", 123456789123456789),
         ("1e-999999999", 0),  # as an exact fraction it would not fit the memory
         ("1e3", 1_000_000_000_000),
+        ("1000000000", 10**18),
     ],
 )
 def test_arrivals_are_read_exactly(write, arrival, ns):
@@ -244,6 +279,7 @@ def test_azure_timestamps_keep_their_seventh_digit(write):
         "2023-11-16 18:15:50.9951690,396,109\n"
         "2023-11-16 18:15:51,1,1\n"
         "2023-11-17 00:00:00.5,2,2\n"
+        "2023-11-17 00:00:00.5000000019,2,2\n"
     )
     assert triples(load(write("azure.csv", text))) == [
         (0, 374, 44),
@@ -251,6 +287,7 @@ def test_azure_timestamps_keep_their_seventh_digit(write):
         (4_314_579_000, 396, 109),
         (4_319_410_000, 1, 1),
         (20_653_819_410_000, 2, 2),
+        (20_653_819_410_001, 2, 2),
     ]
 
 
@@ -340,6 +377,8 @@ def mooncake(timestamp, prompt):
         ),
         ("a.csv", AZURE + "2023-13-16 18:15:46.1,1,1\n", "line 2: timestamp .* is not like 2023"),
         ("a.csv", AZURE + "2023-11-16 18:15:46.1x,1,1\n", "line 2: timestamp .* is not like 2023"),
+        ("a.csv", AZURE + "2023-11-16 18:15:46.1_0,1,1\n", "line 2: timestamp .* is not like"),
+        ("a.csv", AZURE + "2023-11-16 18:15:46.\u0663,1,1\n", "line 2: timestamp .* is not like"),
         ("a.csv", AZURE + "12.5,1,1\n", "line 2: timestamp '12.5' is not like 2023"),
         (
             "a.csv",

@@ -155,7 +155,7 @@ def _at_percent(table: Sequence[int], percent: float) -> int:
     i = max(1, bisect.bisect_left(PERCENTS, percent))
     x0, x1 = PERCENTS[i - 1], PERCENTS[i]
     y0, y1 = table[i - 1], table[i]
-    return max(1, round(y0 + (y1 - y0) * (percent - x0) / (x1 - x0)))
+    return round(y0 + (y1 - y0) * (percent - x0) / (x1 - x0))
 
 
 # -- generators ---------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         try:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield number, line.rstrip("\r\n")
+                    yield number, line
         except UnicodeDecodeError:
             raise InputError(f"{path}, after line {number}: not UTF-8 text") from None
         except (EOFError, OSError, zlib.error) as error:
@@ -438,7 +438,7 @@ def _read_csv(path: Path) -> Iterator[Request]:
     are ``TIMESTAMP, ContextTokens, GeneratedTokens``; its first row arrives at 0.
     """
     rows = _lines(path)
-    number, header = next(rows, (0, ""))
+    number, header = next(rows, (1, ""))
     columns = [c.strip() for c in header.split(",")]
     if {"TIMESTAMP", "ContextTokens", "GeneratedTokens"} <= set(columns):
         names, when = ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _azure_ns
@@ -446,7 +446,7 @@ def _read_csv(path: Path) -> Iterator[Request]:
         names, when = ("arrival_s", "prompt_len", "output_len"), _seconds_ns
     else:
         raise InputError(
-            f"{path}, line {number or 1}: the header must name the columns arrival_s, prompt_len "
+            f"{path}, line {number}: the header must name the columns arrival_s, prompt_len "
             "and output_len (or Azure's TIMESTAMP, ContextTokens, GeneratedTokens)"
         )
     for column in columns:
@@ -541,12 +541,12 @@ def _azure_ns(text: str) -> int:
     seconds, _, fraction = text.partition(".")
     try:
         whole = datetime.strptime(seconds, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
-        digits = int(fraction.ljust(9, "0")[:9]) if fraction else 0
-        if fraction and not (fraction.isascii() and fraction.isdigit()):
+        digits = fraction.ljust(9, "0")
+        if not (digits.isascii() and digits.isdigit()):
             raise ValueError
     except ValueError:
         raise ValueError(f"timestamp {text!r} is not like 2023-11-16 18:15:46.6805900") from None
-    return round(whole.timestamp()) * NS_PER_S + digits
+    return round(whole.timestamp()) * NS_PER_S + int(digits[:9])
 
 
 def burstiness(requests: Sequence[Request]) -> float:
