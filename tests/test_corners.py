@@ -2,11 +2,13 @@
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 import servesim as ss
-from servesim import book, svg
+from servesim import book, studies, svg, sweep
 from servesim.drill import drill
 from servesim.explore import explore, figure_id, sentence
 from servesim.grade import pages
@@ -105,6 +107,70 @@ def test_numbers_that_are_not_whole_are_added_up_exactly():
     listed = Distribution.of([0.1] * 10 + [0.3] * 3)
     assert counted.mean == listed.mean == pytest.approx(1.9 / 13, rel=1e-15)
     assert counted.row() == listed.row()
+
+
+# --- sweeps, where the points run in this process
+
+
+@pytest.fixture
+def threads():
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def test_a_point_that_fails_is_a_row_with_its_reason(threads):
+    (row,) = sweep.sweep("naive", "poisson:n=1,prompt=99", kv_blocks=1, executor=threads)
+    assert row["error"].startswith("request 0 can never run: it needs ")
+    assert row["steps"] is None
+
+
+def test_a_worker_whose_files_differ_ends_the_sweep(threads, monkeypatch):
+    made = iter(range(9))
+    monkeypatch.setattr(sweep, "fingerprint", lambda point: next(made))
+    with pytest.raises(ss.InputError, match="has another version of servesim"):
+        sweep.sweep("naive", "toy:n=1", executor=threads)
+
+
+def test_what_a_point_reads_must_be_there(tmp_path):
+    point = sweep.Point("naive", str(tmp_path / "w.csv"), "toy", None, None, 16, "error")
+    with pytest.raises(ss.InputError, match=r"w\.csv: No such file"):
+        sweep.fingerprint(point)
+
+
+# --- studies, on few requests: their figures mean nothing then, but they are computed
+
+
+def test_gains_in_rate_are_quotients_of_the_last_rates_that_were_carried():
+    curves = {
+        "Orca (Oracle)": {0.5: 0.01, 1.0: 0.05, 1.5: 0.2},
+        "Orca (Max)": {0.25: 0.02, 0.5: 0.04, 0.75: 0.3},
+        "vLLM": {1.0: 0.01, 2.0: 0.03, 3.0: 0.4},
+    }
+    checks = studies.rate_checks(curves)
+    assert [(c.ours, c.met) for c in checks] == [(2.0, True), (4.0, True)]
+
+
+def test_sarathi_s_gain_is_one_rate_over_the_other():
+    checks = studies.sarathi_checks(n=64)
+    assert [c.what for c in checks] == [
+        *("chunked over prefill first, overlap", "chunked over prefill first, in turn")
+    ]
+    first, chunked = studies.sarathi_capacity("strict", studies.in_turn(), n=64)
+    assert checks[1].ours == chunked / first > 1
+
+
+@pytest.mark.parametrize("bursty", [True, False])
+def test_a_generator_is_held_against_its_trace(bursty):
+    data = Path(__file__).parents[1] / "chapters" / "data" / "traces.json"
+    facts = json.loads(data.read_text(encoding="utf-8"))["azure_conv"]
+    checks = studies.latency_checks("azure_conv", facts, bursty, n=40)
+    ours = studies.latencies(
+        studies.generated("azure_conv", facts, bursty, n=40), ss.policies.VLLM(), "azure_conv"
+    )
+    kind = "gamma" if bursty else "Poisson"
+    told = {check.what: check.ours for check in checks}
+    names = ("mean E2E (ms)", "P99 TTFT (ms)", "P99 ITL (ms)")
+    assert told == {f"{name} of azure_conv ({kind})": ours[name] for name in names}
 
 
 # --- what is shown
