@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 import servesim as ss
-from servesim.cost import OPT_13B_A100, SLOTS, TOY, Affine, Roofline
+from servesim.cost import OPT_13B_A100, SLOTS, TOY, Affine, Roofline, Work
 from tests import strategies as s
 
 LISTS = (OPT_13B_A100, TOY, Affine(1, 100, 7), Roofline("opt-13b", "a100"))
@@ -61,6 +61,15 @@ def test_by_hand():
     assert prices.lower_bound([ss.Request(0, 7, 30, 2)]) == 20_000_000 + 30_000_000 + 3_031_000
 
 
+def test_what_is_rounded_down_in_a_step_is_not_in_the_bound():
+    """1 ps of attention: less than a nanosecond a step, so it may cost nothing at all."""
+    one = [ss.Request(0, 0, 1, 1)]
+    for prices, ns in ((Affine(base_ms=1, attention_ps=1), 1_000_000), (Affine(attention_ps=1), 0)):
+        assert prices.lower_bound(one) == prices.price_ns(Work(1, 0, 0, 1, 1)) == ns
+    prices = Affine(prefill_us=1, decode_us=1, attention_ps=1)
+    assert prices.lower_bound([ss.Request(0, 0, 100, 3000)]) == 100_000 + 2_999_000
+
+
 def test_the_worst_moment_counts():
     """A long one at the start, or a short one at the end, whichever is done later."""
     prices = Affine(base_ms=1)
@@ -93,10 +102,10 @@ def test_under_load_continuous_batching_comes_close():
 def test_the_roofline_s_bound_is_the_better_of_two():
     """Prompts make it arithmetic, long outputs make it traffic; either bound is close."""
     prices = Roofline()
-    for lengths in ((4000, 1), (10, 500)):
+    for lengths, close in (((4000, 1), 0.9999), ((10, 500), 0.995), ((2000, 2000), 0.98)):
         requests = [ss.Request(i, 0, *lengths) for i in range(5)]
         took = ss.simulate(requests, ss.policies.Continuous(), cost=prices).makespan_ns
-        assert 0.95 * took < prices.lower_bound(requests) <= took
+        assert close * took < prices.lower_bound(iter(requests)) <= took
 
 
 @pytest.mark.parametrize("prices", [OPT_13B_A100, Roofline()])

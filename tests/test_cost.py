@@ -1,6 +1,7 @@
 """Price lists against the published formulas and against sums done by hand."""
 
 import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -139,6 +140,11 @@ def test_a_price_the_clock_cannot_count_is_refused(price, says):
         Affine(**price)
 
 
+def test_a_price_may_be_as_high_as_is_said():
+    assert Affine(base_ms=10**12).price_ns(Work()) == 10**18
+    assert Affine(attention_ps=10**18).price_ns(Work(attention_pairs=1000)) == 10**18
+
+
 def test_a_decimal_price_is_read_as_it_is_written():
     assert Affine(base_ms=0.1).price_ns(Work()) == 100_000
     assert Affine(prefill_us=0.3).price_ns(Work(prefill_tokens=10)) == 3_000
@@ -165,6 +171,7 @@ def test_the_models_are_those_of_their_papers(model, kib, billions):
 
 def test_kv_bytes_are_keys_and_values_of_two_bytes():
     assert cost.kv_bytes(1, 1, 1) == 4
+    assert cost.kv_bytes(3, 5, 7) == 3 * 5 * 7 * 4
     for wrong in [(0, 1, 1), (1, 0, 1), (1, 1, 0)]:
         with pytest.raises(ss.InputError, match="must be a whole number, 1 or more"):
             cost.kv_bytes(*wrong)
@@ -187,6 +194,40 @@ def test_a_prefill_takes_two_operations_per_parameter_and_token():
     assert ns == math.ceil(2 * 8.03e9 * 1000 / 989e12 * 1e9) == 16_238_625
     eight = Roofline("llama-3-70b", "a100", gpus=8).price_ns(Work(prefill_tokens=2048))
     assert math.isclose(eight, 2 * 70.6e9 * 2048 / (8 * 312e12) * 1e9, abs_tol=1)
+
+
+def test_long_steps_are_exact_to_the_nanosecond():
+    both = Work(prefill_tokens=3 * 10**6, decodes=10**6, context_tokens=10**9)
+    flop, read = 2 * 8_030_000_000 * 4 * 10**6, 2 * 8_030_000_000 + 131_072 * 10**9
+    cost = Roofline("llama-3-8b", "h100")
+    assert cost.compute_ns(both) == math.ceil(Fraction(flop, 989 * 10**12) * 10**9)
+    assert cost.memory_ns(both) == math.ceil(Fraction(read, 3_350 * 10**9) * 10**9)
+
+
+small = st.integers(0, 10**5)
+
+
+@given(
+    work=st.builds(Work, small, st.integers(1, 300), small, small, small),
+    steps=st.integers(1, 20),
+    prices=st.builds(Roofline, st.sampled_from(list(MODELS)), st.just("a100"), st.integers(1, 16)),
+)
+@quick
+def test_steps_in_a_row_cost_what_each_costs(work, steps, prices):
+    def later(j):
+        return work._replace(context_tokens=work.context_tokens + j * work.decodes)
+
+    each = [prices.price_ns(later(j)) for j in range(steps)]
+    assert prices.prices_ns(work, work.decodes, steps) == each
+
+
+@given(work=st.builds(Work, small, st.integers(1, 300), small, small, small))
+@quick
+def test_a_price_list_that_adds_up_grows_by_the_same_from_step_to_step(work):
+    for prices in (OPT_13B_A100, TOY, SLOTS, Affine(context_ns=13)):
+        later = work._replace(context_tokens=work.context_tokens + work.decodes)
+        growth = prices.price_ns(later) - prices.price_ns(work)
+        assert prices.growth_ns(work.decodes) == growth
 
 
 @given(work=st.builds(Work, *[st.integers(0, 10**5)] * 3))
@@ -247,10 +288,40 @@ def test_a_subclass_that_changes_a_price_is_charged_so_in_steps_taken_at_once(pr
 
 def test_a_subclass_that_changes_no_price_keeps_the_fast_way():
     class Named(cost.Roofline):
+        unit = "ns"
+
         def told(self):
             return "a name"
 
+        def __repr__(self):
+            return "Named()"
+
+    class Slower(cost.Affine):
+        base_ms = 2.0
+
     assert cost.shortcut(Named(), "prices_ns") is not None
+    assert cost.shortcut(Slower(), "growth_ns") is not None
     assert cost.shortcut(cost.TOY, "growth_ns") is not None
     assert cost.shortcut(Adding(), "prices_ns") is None
     assert cost.shortcut(object(), "prices_ns") is None
+
+
+def test_a_price_may_also_be_changed_by_a_property():
+    class Flat:
+        @property
+        def base(self):
+            return 5
+
+        def price_ns(self, work):
+            return self.base
+
+        def growth_ns(self, decodes):
+            return 0
+
+    class Growing(Flat):
+        @property
+        def base(self):
+            return next(self.prices)
+
+    assert cost.shortcut(Flat(), "growth_ns") is not None
+    assert cost.shortcut(Growing(), "growth_ns") is None
