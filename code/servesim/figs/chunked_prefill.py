@@ -19,7 +19,7 @@ _N = 20
 _SEED = 23
 _SHORT, _LONG = 256, 4096
 _OUTPUT = (40, 160)
-_BUDGETS = (128, 256, 512, 1024)
+_BUDGETS = (128, 512, 1024)
 _WHOLE = 0  # stands for no budget: prompts are taken whole
 _WINDOW = (-0.5, 3.0)  # seconds around the arrival of the long prompt that is looked at
 
@@ -136,9 +136,11 @@ def _gaps(budget: int, rate: float, long_percent: int) -> tuple[list[float], lis
     zero = _requests(rate, long_percent)[_order()[0]].arrival_ns
     low, high = (zero + round(t * NS_PER_S) for t in _WINDOW)
     found: set[tuple[int, int]] = set()
-    for r in _run(budget, rate, long_percent).finished:
-        if (r.last_token_ns or 0) > low and (r.first_token_ns or 0) < high:
-            found.update(pairwise(r.token_times_ns()))
+    records = _run(budget, rate, long_percent).records
+    ends = zip(*map(records.column, ("first_token_ns", "last_token_ns")), strict=True)
+    for row, (first, last) in enumerate(ends):
+        if first < high and last > low:
+            found.update(pairwise(records[row].token_times_ns()))
     times, lengths = [low], [0]
     for begin, end in sorted(found):
         if end > low and begin < high:

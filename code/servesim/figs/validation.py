@@ -9,6 +9,7 @@ from .. import policies, svg, workload
 from ..cost import OPT_13B_A100
 from ..engine import simulate
 from ..kv import KVCache
+from ..request import Request
 
 _N = 32  # two full groups of static batching
 _SEED = 1
@@ -72,11 +73,16 @@ def lower_bound(
 
 
 @functools.lru_cache(maxsize=64)
+def _requests(rate: int, prompt: int) -> list[Request]:
+    return workload.poisson(_N, rate, prompt, (50, 300), _SEED)
+
+
+@functools.lru_cache(maxsize=64)
 def _runs(memory: int, prompt: int) -> list[tuple[float, dict[str, float]]]:
     """Return for each rate the bound in seconds, and its share of each policy's makespan."""
     kv, found = KVCache(memory // 16), []
     for rate in _RATES:
-        requests = workload.poisson(_N, rate, prompt, (50, 300), _SEED)
+        requests = _requests(rate, prompt)
         bound_ns = OPT_13B_A100.lower_bound(requests, kv)
         spans = {name: simulate(requests, p, kv=kv).makespan_ns for name, p in _POLICIES.items()}
         found.append((bound_ns / 1e9, {name: 100 * bound_ns / ns for name, ns in spans.items()}))

@@ -32,7 +32,7 @@ def fmt(x: Cell) -> str:
         return fmt(round(x))
     if x and abs(x) < 1e-4:
         return f"{x:.3e}"
-    return f"{float(f'{x:.4g}'):.7f}".rstrip("0").rstrip(".")
+    return f"{x:.4g}"
 
 
 def exponent(x: float) -> int:
