@@ -60,7 +60,7 @@ def test_every_place_of_the_sliders(memory: int, prompt: int) -> None:
 
 def test_the_numbers_are_those_of_a_run() -> None:
     figure = figs.lower_bound(8000, 512)
-    requests, kv = workload.poisson(32, 16, 512, (50, 300), 1), KVCache(500)
+    requests, kv = workload.poisson(20, 16, 512, (50, 300), 1), KVCache(500)
     bound = OPT_13B_A100.lower_bound(requests, kv)
     share = 100 * bound / simulate(requests, policies.VLLM(), kv=kv).makespan_ns
     last = figure.table.rows[-1]
