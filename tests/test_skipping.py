@@ -217,6 +217,37 @@ def test_few_questions_are_asked(name, questions):
     assert result.steps > 20 * result.engine_iterations
 
 
+class Counting:
+    """A subclass's plan: what it counts at each call must not depend on skipping."""
+
+    def plan(self, view):
+        before, running = getattr(self, "last", (0, []))
+        self.tokens = getattr(self, "tokens", 0) + len(running) * (view.step - before)
+        plan = super().plan(view)
+        self.last = view.step, [r for r in view.running if r.decoding]
+        self.told.append(self.tokens)
+        plan.repeatable &= not view.waiting  # it counts those who run, not those who join
+        return plan
+
+
+@pytest.mark.parametrize("base", [ss.policies.VLLM, ss.policies.Chunked, ss.policies.Continuous])
+def test_a_subclass_that_counts_is_asked_after_each_finish(base):
+    requests = [ss.Request(0, 0, 5, 4), ss.Request(1, 0, 5, 30), ss.Request(2, 10**9, 5, 2)]
+    counted = {}
+    for skip in (True, False):
+        told = counted[skip] = Told()
+        policy = type("Mine", (Counting, base), {"told": told})()
+        ss.simulate(requests, policy, skip=skip)
+    assert counted[True][-1] == counted[False][-1] == 3 + 29  # and the last prompt's step
+
+
+class Told(list):
+    """What a policy says, kept although the engine copies the policy."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
 def test_arrivals_by_step_are_not_skipped_over():
     requests = [ss.Request(0, 0, 5, 50), ss.Request(1, 20, 5, 5), ss.Request(2, 90, 5, 5)]
     for policy in (ss.policies.VLLM(), ss.policies.Continuous()):

@@ -58,5 +58,5 @@ class Chunked(Policy):
             left -= tokens
             plan.scheduled.append((r.id, tokens))
             plan.repeatable &= tokens == r.missing
-        plan.until_arrival = not plan.reasons
+        plan.until_arrival = type(self).plan is Chunked.plan and not plan.reasons
         return plan

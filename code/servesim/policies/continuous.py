@@ -52,7 +52,8 @@ class Continuous(Policy):
         if self.wait_for_arrivals and view.more_to_come and not full and not reasons:
             return Plan(wait=True)
         plan = Plan(everything(joining), decode_all=True, repeatable=True, reasons=reasons)
-        plan.until_arrival = not reasons and not self.wait_for_arrivals
+        unmoved = type(self).plan is Continuous.plan and not self.wait_for_arrivals
+        plan.until_arrival = unmoved and not reasons
         return plan
 
 

@@ -129,10 +129,11 @@ class Draft:
         """Note why a request gets nothing in this step."""
         self.reasons[r.id] = f"r{r.id} waits: {why}"
 
-    def plan(self, queue: list[int] | None) -> Plan:
+    def plan(self, queue: list[int] | None, until_arrival: bool = False) -> Plan:
         """Write it down. It repeats itself if all who run decode from the next step on.
 
         Then either nobody was held, or it decodes already: for the next step holds the same.
+        If nobody was held, it may hold past finishes as well (`until_arrival`).
         """
         if not self.budget:
             for r in self.turns[self.cursor : self.cursor + 1]:
@@ -146,5 +147,5 @@ class Draft:
                 self.hold(waiting[0], "nobody joins in a step that throws somebody out")
         elif not self.skipped:
             plan.repeatable = self.only_decodes or (self.only_whole and not self.reasons)
-            plan.until_arrival = not self.view.waiting or not self.reasons
+            plan.until_arrival = until_arrival and not self.reasons
         return plan

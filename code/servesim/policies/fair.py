@@ -51,8 +51,7 @@ class Fair(VLLM):
                 self.served[r.tenant] += r.prompt_len
         stay = (r for r in view.running if r.id not in gone)
         self._last = view.step, here, [r.tenant for r in stay if r.decoding]
-        # It counts anew whenever somebody has finished.
-        return replace(plan, repeatable=plan.repeatable and not view.waiting, until_arrival=False)
+        return replace(plan, repeatable=plan.repeatable and not view.waiting)
 
     def in_order(self, waiting: Iterable[Progress]) -> Iterator[Progress]:
         """Yield the oldest request of the tenant served least, again and again."""

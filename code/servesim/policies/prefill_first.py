@@ -68,4 +68,4 @@ class PrefillFirst(Policy):
             else:
                 step.schedule(r, 1)
                 step.cursor += 1
-        return step.plan(None)
+        return step.plan(None, until_arrival=type(self).plan is PrefillFirst.plan)
