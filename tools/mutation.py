@@ -11,7 +11,8 @@ loop many times slower. cosmic-ray starts Python anew for each mutant, which tak
 
 The exit status is 1 if a module in `MUST` scores below `LEAST`. Every survivor is written to
 `_build/mutation/MODULE.diff`. One that cannot change any behaviour may be listed in
-`tools/equivalent.toml`, with the reason; the table counts those apart.
+`tools/equivalent.toml`, with the reason; the table counts those apart. If time runs out, those
+that were tried are a random sample, and the table says how sure the score is.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ TESTS = (
 )
 """Files of `tests/` that are about the core and start no other process; or one test of a file."""
 
-SURE = 12.0  # seconds of tests per mutant: the quickest that reach it
+SURE = 6.0  # seconds of tests per mutant: the quickest that reach it
 SLOW = 5.0  # seconds; a test that takes longer is left out
 MEMORY = 4 << 30  # bytes; a mutant may fill a list without end
 
@@ -192,8 +193,8 @@ OPTIONS = (
 class Plugin:
     """Runs mutants where pytest would run tests."""
 
-    def __init__(self, trials: list[Trial], workers: int) -> None:
-        self.trials, self.workers = trials, workers
+    def __init__(self, trials: list[Trial], workers: int, until: float) -> None:
+        self.trials, self.workers, self.until = trials, workers, until
         self.fates: dict[Trial, str] = {}
         self.trouble = ""
 
@@ -275,11 +276,16 @@ class Plugin:
         running: dict[int, tuple[Trial, list[pytest.Item], int, Path]] = {}
         while waiting or running:
             while waiting and places:
+                if time.monotonic() > self.until:
+                    waiting.clear()
+                    break
                 trial, place = waiting.pop(), places.pop()
                 afresh, items = self.chosen(trial)
                 afresh |= trial in not_put_in
                 child, answer = self.start(trial, afresh, items, place)
                 running[child] = trial, items, answer, place
+            if not running:
+                break
             child, status = os.wait()
             trial, items, answer, place = running.pop(child)
             places.append(place)
@@ -338,7 +344,7 @@ def report(trials: list[Trial], fates: dict[Trial, str], whole: dict[str, int]) 
     print(f"{'module':<12}{'mutants':>8}{'killed':>8}{'timeout':>9}{'equivalent':>12}", end="")
     print(f"{'survived':>10}{'score':>9}")
     good = True
-    for module in dict.fromkeys(trial.module for trial in trials):
+    for module in whole:
         mine = [trial for trial in trials if trial.module == module]
         alive = [trial for trial in mine if fates[trial] == SURVIVED]
         known = listed.get(module, {})
@@ -350,7 +356,7 @@ def report(trials: list[Trial], fates: dict[Trial, str], whole: dict[str, int]) 
         survivors = [trial for trial in alive if trial.key not in known]
         counted = len(mine) - len(alive) + len(survivors)
         endless = sum(fates[trial] == ENDLESS for trial in mine)
-        score = 100 * (1 - len(survivors) / counted) if counted else 100.0
+        score = 100 * (1 - len(survivors) / counted) if counted else 0.0
         print(
             f"{module:<12}{len(mine):>8}{counted - len(survivors) - endless:>8}{endless:>9}", end=""
         )
@@ -360,6 +366,7 @@ def report(trials: list[Trial], fates: dict[Trial, str], whole: dict[str, int]) 
             print(f"  (of {whole[module]}; 95 % sure from {low:.1f} to {high:.1f})", end="")
         print()
         good &= module not in MUST or score >= LEAST
+        survivors.sort(key=lambda trial: (trial.path, trial.mutant.start))
         text = "\n\n".join(
             f"# {trial.key}\n{trial.mutant.diff(trial.source, str(trial.path.relative_to(ROOT)))}"
             for trial in survivors
@@ -375,10 +382,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="all that count if not given")
     parser.add_argument("--again", action="store_true", help="only those that survived last time")
-    parser.add_argument("--sample", type=int, metavar="N", help="at most so many of a module")
+    parser.add_argument("--minutes", type=float, default=60, metavar="N", help="stop then (60)")
     parser.add_argument("--lines", metavar="A-B", help="only those that start in these lines")
     parser.add_argument("--tests", nargs="+", metavar="NAME", help="only tests/test_NAME.py")
-    parser.add_argument("--seed", type=int, default=0, help="which ones a sample takes (0)")
+    parser.add_argument("--seed", type=int, default=0, help="of the order (0)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N")
     options = parser.parse_args(argv)
     names = options.modules or [*MUST, *ALSO]
@@ -397,21 +404,21 @@ def main(argv: list[str] | None = None) -> int:
             last = set((OUT / f"{name}.diff").read_text(encoding="utf-8").splitlines())
             found = [trial for trial in found if f"# {trial.key}" in last]
         whole[name] = len(found)
-        if options.sample and options.sample < len(found):
-            found = random.Random(options.seed).sample(found, options.sample)
         trials += found
     start = time.monotonic()
-    plugin = Plugin(trials, options.workers)
+    # In any order, so that those that were tried when time is up are a fair sample.
+    random.Random(options.seed).shuffle(trials)
+    plugin = Plugin(trials, options.workers, start + 60 * options.minutes)
     os.chdir(ROOT)
     parts = [name.partition("::") for name in options.tests or TESTS]
     tests = [f"tests/test_{file}.py{colons}{test}" for file, colons, test in parts]
     with contextlib.redirect_stdout(sys.stderr):
         pytest.main([*OPTIONS, *tests], plugins=[plugin])
-    if len(plugin.fates) < len(trials):
+    if plugin.trouble:
         print(f"No mutant was tried: {plugin.trouble}.")
         return 2
-    good = report(trials, plugin.fates, whole)
-    print(f"{len(trials)} mutants took {(time.monotonic() - start) / 60:.0f} minutes.")
+    good = report([trial for trial in trials if trial in plugin.fates], plugin.fates, whole)
+    print(f"{len(plugin.fates)} mutants took {(time.monotonic() - start) / 60:.0f} minutes.")
     return 0 if good else 1
 
 
