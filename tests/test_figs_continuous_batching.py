@@ -71,6 +71,18 @@ def test_summary_and_table_are_those_of_the_run(policy: str) -> None:
     assert row[5] == result.mean_running
 
 
+@pytest.mark.parametrize("rate", [1.0, 4.0, 8.0])
+def test_a_run_with_slots_to_spare_stands_for_all_that_have_enough(rate: float) -> None:
+    _, most = figs.continuous_batching._ample(rate)
+    for slots in (1, most - 1, most, most + 1, 64):
+        ours = figs.continuous_batching._run("continuous", slots, rate)
+        result = rerun("continuous", slots, rate)
+        assert ours.records == result.records
+        assert ours.mean_running == result.mean_running
+    short = figs.continuous_batching._run("continuous", most - 1, rate)
+    assert short.records != ours.records
+
+
 def test_the_default_run_stays_visible() -> None:
     explorer = explore(TARGET, **PARAMS)
     assert "default" not in explorer.figure().svg

@@ -59,6 +59,13 @@ def test_summary_and_table_state_what_the_simulator_says() -> None:
     assert told == svg.fmt(fast.itl_ms.percentile(99))
 
 
+@pytest.mark.parametrize("blocks", [600, 9600])
+def test_alone_the_size_of_the_memory_changes_nothing(blocks: int) -> None:
+    for mode in ("naive", "continuous"):
+        rows = [figs.modes._row(mode, "toy", size, 40, 7) for size in (blocks, None)]
+        assert (rows[0] == rows[1]) == (mode == "naive" or blocks == 9600)
+
+
 def test_the_ghost_is_the_published_table() -> None:
     figure = figs.four_modes()
     assert figure.table is not None
