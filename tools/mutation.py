@@ -196,7 +196,7 @@ class Plugin:
     def __init__(self, trials: list[Trial], workers: int, until: float) -> None:
         self.trials, self.workers, self.until = trials, workers, until
         self.fates: dict[Trial, str] = {}
-        self.trouble = ""
+        self.trouble = "pytest did not come to the tests"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -221,6 +221,7 @@ class Plugin:
         with tempfile.TemporaryDirectory() as folder:
             self.try_all(Path(folder), [nothing])
             if self.fates.pop(nothing) == SURVIVED:
+                self.trouble = ""
                 self.try_all(Path(folder), self.trials)
             else:
                 self.trouble = "the tests fail on an unchanged copy of the package"
