@@ -221,6 +221,22 @@ def test_steps_in_a_row_cost_what_each_costs(work, steps, prices):
     assert prices.prices_ns(work, work.decodes, steps) == each
 
 
+@pytest.mark.parametrize("bandwidth", [1, 7 * 10**9, 2_039_123_456_784, 999_999_999 * 2003])
+@pytest.mark.parametrize("gpus", [1, 7, 8])
+def test_so_they_do_at_any_bandwidth(monkeypatch, bandwidth, gpus):
+    monkeypatch.setitem(GPUS, "odd", cost.Gpu(312 * 10**12, bandwidth))
+    work, prices = Work(0, 3, 5000), Roofline("opt-13b", "odd", gpus)
+    each = [prices.price_ns(Work(0, 3, 5000 + 3 * j)) for j in range(5)]
+    assert prices.prices_ns(work, 3, 5) == each
+
+
+def test_memory_may_become_the_slower_one_on_the_way():
+    prices = Roofline("llama-3-8b", "h100")
+    works = [Work(0, 300, 1500 + 300 * j) for j in range(5)]
+    assert prices.compute_ns(works[0]) == prices.price_ns(works[0]) < prices.price_ns(works[4])
+    assert prices.prices_ns(works[0], 300, 5) == [prices.price_ns(work) for work in works]
+
+
 @given(work=st.builds(Work, small, st.integers(1, 300), small, small, small))
 @quick
 def test_a_price_list_that_adds_up_grows_by_the_same_from_step_to_step(work):

@@ -215,6 +215,12 @@ def test_a_stream_may_be_as_long_as_is_said():
         ss.workload.Stream("toy", n=100_000_001)
 
 
+@pytest.mark.parametrize("workloads", [[], {3: []}, {"a": [], 3: []}], ids=repr)
+def test_tenants_have_names(workloads):
+    with pytest.raises(ss.InputError, match="merge: workloads must be a dict of requests by"):
+        ss.workload.merge(workloads)
+
+
 # --- files
 
 
