@@ -146,7 +146,8 @@ def caches(draw, requests, policy):
     if draw(st.booleans()):
         return ss.KVCache(block_size=size)
     predict = getattr(policy, "predict", lambda prompt, output: output)
-    tokens = max(r.prompt_len + predict(r.prompt_len, r.output_len) - 1 for r in requests)
+    outputs = {r.id: max(r.output_len, predict(r.prompt_len, r.output_len)) for r in requests}
+    tokens = max(r.prompt_len + outputs[r.id] - 1 for r in requests)
     blocks = -(-tokens // size)
     contiguous = getattr(policy, "reserve_all", False) and draw(st.booleans())
     if contiguous:
