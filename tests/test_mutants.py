@@ -2,6 +2,7 @@
 
 import pytest
 
+from tools import mutation
 from tools.mutants import mutants
 
 
@@ -86,3 +87,32 @@ def test_a_method_is_told_by_its_class():
 def test_the_difference_is_shown():
     (mutant,) = mutants("a\nx = y + z\n")
     assert mutant.diff("a\nx = y + z\n", "m.py").splitlines()[-2:] == ["-x = y + z", "+x = y - z"]
+
+
+# --- how they are tried
+
+
+def test_a_mutant_is_put_into_the_function_that_others_have_imported(monkeypatch):
+    from servesim.kv import blocks_for
+
+    monkeypatch.setattr(blocks_for, "__code__", blocks_for.__code__)  # put back at the end
+    assert blocks_for(17, 16) == 2
+    trials = [t for t in mutation.trials_of("kv") if t.mutant.function == "blocks_for"]
+    (trial,) = [t for t in trials if t.mutant.what == "// to *"]
+    assert mutation.put_in(trial, mutation.functions())
+    assert blocks_for(17, 16) == 17 * 16
+    assert trial.key == "return -(-tokens // block_size) :: // to *"
+
+
+def test_a_constant_of_a_module_cannot_be_put_in():
+    default = next(t for t in mutation.trials_of("kv") if t.mutant.function is None)
+    assert not mutation.put_in(default, mutation.functions())
+
+
+@pytest.mark.parametrize(
+    ("killed", "n", "low", "high"),
+    [(81, 263, 25.53, 36.62), (15, 148, 6.24, 16.05), (0, 20, 0, 16.11), (29, 29, 88.3, 100)],
+)
+def test_the_interval_is_wilson_s(killed, n, low, high):
+    """Against Newcombe (1998), Table I."""
+    assert mutation.wilson(killed, n) == pytest.approx((low, high), abs=0.01)
