@@ -332,3 +332,95 @@ def test_compare_runs_the_same_work_under_each_policy():
     assert {len(row) for row in table.rows()} == {len(header)}
     assert all(row[0] in str(table) for row in rows)
     assert table._repr_html_().count("<tr>") == 4
+
+
+# --- what one may count on
+
+
+def test_a_policy_is_called_on_the_command_line_as_its_class_is():
+    for name, cls in ss.policies.BUILT_IN.items():
+        assert name.replace("_", "") == cls.__name__.lower()
+    assert len(ss.policies.BUILT_IN) == 12
+
+
+def test_a_policy_is_told_nothing_unless_it_asks():
+    assert (ss.Policy.knows_output_length, ss.Policy.reserve_all) == (False, False)
+
+
+def test_options_that_are_not_given():
+    p = ss.policies
+    assert p.Static().batch_size == 16
+    assert (p.Continuous().max_running, p.Chunked().max_running) == (None, None)
+    assert (p.Chunked().token_budget, p.Chunked(chunk=64).token_budget) == (512, None)
+    assert (p.PrefillFirst().token_budget, p.PrefillFirst().max_running) == (16384, 512)
+    assert (p.Orca().reserve, p.Orca().max_len) == ("oracle", 2048)
+    assert (p.VLLM().max_num_batched_tokens, p.VLLM().max_num_seqs) == (2048, 256)
+    assert p.VLLM() == p.VLLM(2048, 256, 0, True, "fcfs", True, 0.0, "0.33.0")
+    assert p.Priority().patience_s == p.Shedding().patience_s == 10
+    assert (p.ShortestFirst().error, p.ShortestFirst().seed) == (0, 0)
+    assert (p.Fair().output_weight, p.StepTarget().target_ms) == (2, 100)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reasons"),
+    [
+        (
+            ss.policies.Naive(),
+            ["r1 waits: r0 is served alone", "r1 waits: r0 is served alone"],
+        ),
+        (
+            ss.policies.Static(2),
+            [
+                "r2 waits: a group of 2 starts",
+                "r2 waits: the group is not done, 2 of 2 still decode",
+            ],
+        ),
+        (
+            ss.policies.Continuous(max_running=2),
+            ["r2 waits: all 2 places are taken", "r2 waits: all 2 places are taken"],
+        ),
+        (
+            ss.policies.Chunked(token_budget=9, max_running=2),
+            ["r1 waits: the step's 9 tokens are used", "r2 waits: all 2 places are taken"],
+        ),
+        (
+            ss.policies.VLLM(9, 2),
+            ["r1 waits: the step's 9 tokens are used", "r2 waits: all 2 places are taken"],
+        ),
+        (
+            ss.policies.VLLM(12, 9),
+            ["r2 waits: the step's 12 tokens are used", "r3 waits: the step's 12 tokens are used"],
+        ),
+    ],
+)
+def test_who_is_next_is_told_why_it_waits_and_nobody_else(policy, reasons):
+    result = record(at_once((9, 4), (3, 4), (20, 2), (2, 2)), policy)
+    assert [list(step.reasons.values()) for step in result.step_records[:2]] == [
+        [reason] for reason in reasons
+    ]
+    for step in result.step_records[:2]:
+        assert all(reason.startswith(f"r{rid} ") for rid, reason in step.reasons.items())
+
+
+def test_in_a_step_of_prompts_everyone_who_runs_is_told_so():
+    result = record(at_once((9, 4), (3, 4), (2, 2)), ss.policies.PrefillFirst(9, 2))
+    first, second, third = (step.reasons for step in result.step_records[:3])
+    assert first == {1: "r1 waits: 3 tokens do not fit the 0 left in the budget"}
+    assert second == {
+        0: "r0 waits: this step takes in prompts only",
+        2: "r2 waits: all 2 places are taken",
+    }
+    assert third == {2: "r2 waits: all 2 places are taken"}
+
+
+def test_a_group_that_is_not_full_says_how_many_are_there():
+    requests = [ss.Request(0, 0, 5, 1), ss.Request(1, 10**9, 5, 1)]
+    (step,) = record(requests, ss.policies.Static(2)).step_records
+    assert step.paused == {0: "r0 waits: 1 of 2 have arrived"}
+
+
+@pytest.mark.parametrize("name", ss.policies.BUILT_IN)
+def test_equal_steps_are_planned_once(name):
+    result = ss.simulate(at_once((5, 200), (7, 200)), ss.policies.BUILT_IN[name]())
+    assert result.steps >= 200
+    assert result.engine_iterations <= 8

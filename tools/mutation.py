@@ -58,6 +58,7 @@ TESTS = (
     *("apparatus", "audit", "bound", "capacity", "cost", "designs", "engine", "kv", "metrics"),
     *("paging", "plan", "policies", "prefill_first", "runs", "skipping", "stepper", "streams"),
     *("stretch", "systems", "trace", "vllm_replay", "workload"),
+    "vllm_rules::test_the_policy_does_what_was_worked_out_by_hand",
     "bad_input::test_an_option_is_right_or_told",
 )
 """Files of `tests/` that are about the core and start no other process; or one test of a file."""
