@@ -914,7 +914,9 @@ FLAGS: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Flag]]] = {
         | {
             "--kv-blocks": Flag((*WHOLE, "none"), ("blocks",)),
             "--jobs": Flag(WHOLE, ("jobs",)),
-            "--dask": Flag(texts=("", "nosuch", "a:b", "a\nb")),
+            "--dask": Flag(
+                texts=("", "nosuch", "a:b", "a:0", "a:9999999", "a\nb", "x://a:1", ":1")
+            ),
             "--out": Flag(texts=TEXTS, named=("output", "out")),
             "--resume": Flag(),
             "--fresh": Flag(),

@@ -526,6 +526,16 @@ def test_dask_is_asked_for_in_one_sentence(told, monkeypatch):
     assert (status, err) == (2, "servesim: --dask needs Dask: pip install -e '.[cluster]'\n")
 
 
+def test_an_address_that_is_none_is_told_at_once_and_leaves_nothing_to_close():
+    pytest.importorskip("distributed")
+    argv = ["--policy", "naive", "--workload", "toy:n=1", "--dask", "nosuch"]
+    done = subprocess.run(
+        [sys.executable, "-m", "servesim", "sweep", *argv], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1  # and no traceback of a client that cannot close
+
+
 # --- the bar
 
 

@@ -268,9 +268,14 @@ def _cluster(address: str) -> Iterator[Executor]:
     """Connect to a Dask cluster."""
     try:
         from distributed import Client
+        from distributed.comm import get_address_host_port
     except ImportError:
         raise InputError("--dask needs Dask: pip install -e '.[cluster]'") from None
     try:
+        # Looked at first: a client that fails by its address is closed for 20 s, with a traceback.
+        host, port = get_address_host_port(address)
+        if not host or not 0 < port < 65536:
+            raise ValueError("an address is tcp://host:port")
         client = Client(address, timeout=10, set_as_default=False)
     except (OSError, ValueError) as error:
         raise InputError(f"--dask {address}: no cluster answers there ({error})") from None
