@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from .errors import PlanError, brief
 from .job import Job
+from .kv import Room
 from .plan import Plan, View
 from .request import MAX_TOKENS
 
@@ -153,7 +154,7 @@ def _no_blocks_to_decode(view: View, need: int, free: int) -> NoReturn:
 
 def _check_requests(view: View, plan: Plan, look: Callable[[int], Job | None]) -> list[Grant]:
     """Check who is thrown out and who is scheduled, and that there are blocks for them."""
-    step, batch, room = view.step, view.running, view.room()
+    step, batch, room = view.step, view.running, Room(view.free_blocks, view.holes)
     stay = batch.blocks_to_decode if plan.decode_all else 0
     thrown_out: set[int] = set()
     for rid in plan.preempted:

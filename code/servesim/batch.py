@@ -145,7 +145,8 @@ class Batch(Sequence[Progress]):
 
     def join(self, r: Progress) -> None:
         """Add a request at the end."""
-        self._members[r.id] = self._prefilling[r.id] = r
+        rid = r.id
+        self._members[rid] = self._prefilling[rid] = r
 
     def leave(self, rid: int) -> None:
         """Remove a request, brought up to date."""

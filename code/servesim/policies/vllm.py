@@ -83,7 +83,7 @@ class VLLM(Policy):
             self.serve_running(step, limit, rules)
         if view.waiting and not step.preempted:
             self.admit_waiting(step, limit, rules)
-        return step.plan(self.new_queue(step), until_arrival=type(self).plan is VLLM.plan)
+        return step.plan(self.new_queue(step), type(self).plan is VLLM.plan)
 
     def serve_running(self, step: Draft, limit: int, rules: Release) -> None:
         """Go through the batch in order; preempt until there are blocks for each one's tokens."""
