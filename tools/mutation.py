@@ -63,7 +63,7 @@ TESTS = (
 )
 """Files of `tests/` that are about the core and start no other process; or one test of a file."""
 
-SURE = 30.0  # seconds of tests per mutant: the quickest that reach it
+SURE = 15.0  # seconds of tests per mutant: the quickest that reach it
 SLOW = 5.0  # seconds; a test that takes longer is left out
 MEMORY = 4 << 30  # bytes; a mutant may fill a list without end
 
