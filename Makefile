@@ -47,7 +47,13 @@ site: $(READER) $(VENDOR) $(SOURCES)  ## build the book into _build/html
 	@$(MAKE) --no-print-directory $(LITE)
 	@$(PY) tools/sizes.py _build/html
 
-test: lint unit nbval strict pages  ## everything that must hold, quickly
+test: lint $(DEV) $(VENDOR) $(SOURCES)  ## everything that must hold, quickly
+# The pages are built by one process, which finds time beside the tests of the code.
+	@mkdir -p _build
+	@$(MAKE) --no-print-directory strict $(LITE) >_build/strict.log 2>&1 & pages=$$!; \
+	$(MAKE) --no-print-directory unit nbval; tests=$$?; \
+	wait $$pages; built=$$?; tail -n 40 _build/strict.log; exit $$((tests + built))
+	@$(MAKE) --no-print-directory pages
 
 lint: $(DEV)  ## style, types, spelling
 	$(PY) -m ruff check .
