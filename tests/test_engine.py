@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import servesim as ss
 from servesim.cost import Work
+from servesim.engine import Engine
 from tests import strategies
 
 quick = settings(max_examples=80, derandomize=True, deadline=None)
@@ -542,3 +543,82 @@ def test_a_first_token_stamped_inside_the_step_comes_when_its_own_prompt_is_done
     result = ss.simulate(requests, ss.policies.Continuous(), cost=cost, stamp_inside_step=True)
     assert [r.first_token_ns for r in result.records] == [10_000, 30_000]
     assert [list(r.gaps) for r in result.records] == [[2_220_000], [2_200_000]]
+
+
+# --- what a result says of the run
+
+
+@pytest.mark.parametrize(
+    ("policy", "blocks", "told"),
+    [
+        (ss.policies.VLLM(), 100, False),
+        (ss.policies.VLLM(), None, False),
+        (ss.policies.Continuous(), 100, True),
+        (ss.policies.Continuous(), None, False),  # a reservation changes nothing
+        (ss.policies.ShortestFirst(), None, True),
+    ],
+)
+def test_a_policy_that_could_use_the_output_length_is_marked(policy, blocks, told):
+    result = ss.simulate([ss.Request(0, 0, 5, 2)], policy, kv=ss.KVCache(blocks))
+    assert result.told_output_length is told
+
+
+@pytest.mark.parametrize(("budget", "shown"), [(7, 7), (0, None), (True, None), ("7", None)])
+def test_a_token_budget_is_shown_if_it_is_one(budget, shown):
+    class Whole:
+        token_budget = budget
+
+        def plan(self, view):
+            return ss.Plan([(r.id, r.missing) for r in [*view.running, *view.waiting]])
+
+    assert ss.simulate([ss.Request(0, 0, 5, 2)], Whole()).token_budget == shown
+
+
+def test_vllm_s_budget_has_a_name_of_its_own():
+    for policy, shown in ((ss.policies.VLLM(64), 64), (ss.policies.Naive(), None)):
+        assert ss.simulate([ss.Request(0, 0, 5, 2)], policy).token_budget == shown
+
+
+def test_a_run_stalls_after_three_empty_steps():
+    class Idle:
+        def plan(self, view):
+            return ss.Plan()
+
+    asked = [
+        ss.simulate([ss.Request(0, 0, 5, 2)], Idle(), on_stall="record", **options)
+        for options in ({}, {"stall_steps": 3}, {"stall_steps": 4})
+    ]
+    assert {result.outcome for result in asked} == {"stalled"}
+    default, three, four = (result.engine_iterations for result in asked)
+    assert default == three == four - 1
+
+
+def test_the_integrals_go_on_while_the_batch_stands_still():
+    class Pause:
+        def plan(self, view):
+            if view.step == 1 and view.more_to_come:
+                return ss.Plan(wait=True)
+            return ss.Plan([(r.id, r.missing) for r in [*view.running, *view.waiting]])
+
+    # Steps from 0 to 1 ms and from 10 to 11 ms; five tokens are in the cache from 1 ms on.
+    requests = [ss.Request(0, 0, 5, 2), ss.Request(1, 10_000_000, 1, 1)]
+    result = ss.simulate(
+        requests, Pause(), cost=ss.cost.Affine(base_ms=1), kv=ss.KVCache(10, block_size=1)
+    )
+    assert result.end_ns == 11_000_000
+    assert result.token_ns == 5 * 10 * 10**6
+    assert result.block_ns == (5 * 10 + 7) * 10**6
+    assert result.running_ns == (11 + 1) * 10**6
+
+
+@given(run=strategies.runs(), steps=st.integers(0, 12))
+@quick
+def test_a_result_in_between_counts_who_is_there_so_far(run, steps):
+    requests, policy, options = run
+    engine = Engine(requests, policy, **options)
+    for _ in range(steps):
+        engine.advance()
+    so_far = engine.result()
+    here = [record.request for record in so_far.records]  # those who have come by now
+    times = {r.request.id: r.e2e_ns for r in engine.run().records}
+    assert so_far.system_ns == sum(min(times[r.id], so_far.end_ns - r.arrival_ns) for r in here)
