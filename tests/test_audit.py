@@ -111,6 +111,22 @@ def test_reasons_are_ids_and_texts(reasons):
     assert "reasons holds" in error.detail
 
 
+@pytest.mark.parametrize("options", [{}, {"skip": False}, {"record_steps": True}])
+def test_tuples_will_do_where_a_plan_has_lists(options):
+    def in_tuples(view):
+        plan = ss.Plan(decode_all=True, preempted=(), rejected=())
+        plan.scheduled = tuple(everything(view.waiting))
+        return plan
+
+    def too_little(self, prompt_len, output_len):  # so that they outgrow what they reserve
+        return 1
+
+    knowing = {"knows_output_length": True, "reserve_all": True, "predict": too_little}
+    for declared in ({}, knowing):
+        result = ss.simulate(THREE, policy(in_tuples, **declared), **options)
+        assert result.records == ss.simulate(THREE, policy(everybody, **declared)).records
+
+
 def test_a_plan_is_not_told_at_length():
     assert len(str(stopped(lambda view: [(0, 10)] * 100_000))) < 300
     assert len(str(stopped(lambda view: ss.Plan([(0, 10**5000)])))) < 300

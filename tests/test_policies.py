@@ -271,6 +271,21 @@ def test_a_chunk_limits_each_request_and_a_budget_all_of_them():
     ]
 
 
+class Shrinking(ss.policies.Chunked):
+    """A budget that falls below those who decode: they still get a token each."""
+
+    def plan(self, view):
+        self.token_budget = max(1, 6 - view.step)
+        return super().plan(view)
+
+
+def test_a_budget_that_falls_leaves_nothing_to_prompts():
+    requests = [*(ss.Request(i, 0, 1, 9) for i in range(5)), ss.Request(5, 0, 30, 2)]
+    steps = record(requests, Shrinking()).step_records
+    prompt = [sum(s.tokens for s in step.scheduled if s.id == 5) for step in steps]
+    assert prompt[:10] == [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+
+
 def test_chunking_shortens_the_longest_gap_between_tokens():
     requests = [ss.Request(0, 0, 100, 40), ss.Request(1, 1, 8000, 2)]
     whole, sliced = (

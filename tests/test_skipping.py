@@ -182,9 +182,19 @@ ONE_LEFT = (  # a recomputation that ends one token short, which then decodes wi
     {"cost": cost.TOY, "kv": ss.KVCache(14, 4), "never_fits": "reject"},
 )
 
+UNCOUNTED = (  # a prompt that ends in the step from which on steps are skipped: its output counts
+    [
+        *(ss.Request(0, 0, 1, 20, tenant="b"), ss.Request(1, 0, 8, 20, tenant="a")),
+        *(ss.Request(2, 8_000_000, 4, 1, tenant="a"), ss.Request(3, 8_000_000, 4, 1, tenant="b")),
+    ],
+    ss.policies.Fair(max_num_batched_tokens=4, max_num_seqs=2),
+    {"cost": cost.Affine(base_ms=1)},
+)
+
 
 @settings(max_examples=200)
 @example(ONE_LEFT)
+@example(UNCOUNTED)
 @given(runs())
 def test_skipping_is_stepping(case):
     requests, policy, options = case
@@ -239,6 +249,18 @@ def test_a_subclass_that_counts_is_asked_after_each_finish(base):
         policy = type("Mine", (Counting, base), {"told": told})()
         ss.simulate(requests, policy, skip=skip)
     assert counted[True][-1] == counted[False][-1] == 3 + 29  # and the last prompt's step
+
+
+class Picky(ss.policies.PrefillFirst):
+    """Admits by how many run, and notes no reason why somebody waits."""
+
+    def joining(self, step):
+        return super().joining(step)[:1] if step.size < 2 else []
+
+
+def test_no_finish_is_skipped_over_while_somebody_waits():
+    requests = [ss.Request(i, 0, 4, 9 if i == 1 else 3) for i in range(4)]
+    assert outcome(requests, Picky()) == outcome(requests, Picky(), skip=False)
 
 
 class Told(list):

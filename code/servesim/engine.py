@@ -412,10 +412,10 @@ class Engine:
         """Let everyone decode, step after step, until something happens. False if it is now.
 
         This is all of event skipping. The plan promised that nobody does anything else until
-        somebody arrives, finishes (if that matters) or finds no block. So many steps are taken
-        without asking again; `Even` has the sums over them as closed forms. Without skipping
-        every step and every token is taken on its own. That is the definition: both give the
-        same result, digit for digit.
+        somebody arrives, finishes (if that matters, as it does to those who wait) or finds no
+        block. So many steps are taken without asking again; `Even` has the sums over them as
+        closed forms. Without skipping every step and every token is taken on its own. That is
+        the definition: both give the same result, digit for digit.
         """
         batch, view, further = self.batch, self.view, False
         until = NOT_DUE if self.arrivals_by_step else self.arrivals.due_at
@@ -432,7 +432,7 @@ class Engine:
             stretch = self._stretch(work, until - view.clock_ns, most)
             self._pass_time(stretch.steps, stretch.span)
             further = True
-            if self._decode(stretch) and not plan.until_arrival:
+            if self._decode(stretch) and (view.waiting or not plan.until_arrival):
                 break
         return further
 
@@ -601,7 +601,7 @@ class Engine:
     def _spelled_out(self, plan: Plan) -> Plan:
         """Name everyone that decodes: some of them have outgrown what they had reserved."""
         decodes = [(r.id, 1) for r in self.batch if r.decoding and r.id not in plan.preempted]
-        return replace(plan, decode_all=False, scheduled=decodes + plan.scheduled)
+        return replace(plan, decode_all=False, scheduled=[*decodes, *plan.scheduled])
 
     # -- arrivals ---------------------------------------------------------------------------
 
@@ -780,7 +780,7 @@ class Engine:
         running = list(self.batch)
         decodes = [(r.id, 1) for r in running if r.decoding] if plan.decode_all else []
         scheduled = []
-        for rid, tokens in decodes + plan.scheduled:
+        for rid, tokens in (*decodes, *plan.scheduled):
             r = self.jobs[rid].progress
             scheduled.append(Scheduled(rid, tokens, tokens == r.missing, r.decoding))
         blocks, free = {r.id: r.blocks for r in running}, self.pool.free
@@ -911,7 +911,8 @@ def simulate(
     arrivals_by_step : bool
         Read ``arrival_ns`` as the index of the step at which a request arrives.
     on_done : callable, optional
-        Called with the `Record` of each request when it is finished or rejected.
+        Called with the `Record` of each request when it is finished or rejected; with those of
+        one step in any order.
 
     Returns
     -------

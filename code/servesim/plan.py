@@ -142,7 +142,7 @@ class Plan:
         with their output. The engine may then take several steps at once.
     until_arrival : bool
         Promise on top of `repeatable`: those who finish change nothing for the others. It holds
-        until somebody arrives or finds no block; as a rule, when nobody waits any more. The
+        until somebody arrives or finds no block, and counts only when nobody waits any more. The
         built-in policies do not promise it for a subclass with a `plan` of its own, which may
         want to count who has finished.
     queue : list of int or None

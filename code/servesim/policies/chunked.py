@@ -45,8 +45,8 @@ class Chunked(Policy):
 
     def plan(self, view: View) -> Plan:
         """Give out tokens: to decodes, then to prompts in order, then to newcomers that fit."""
-        # Whoever decodes had a token of an earlier step's budget: they never outgrow it.
-        left = (self.token_budget or UNLIMITED) - view.running.decodes
+        # Those who decode outgrow it only where a subclass lowers it: each had a token of it.
+        left = max(0, (self.token_budget or UNLIMITED) - view.running.decodes)
         used = f"waits: the step's {self.token_budget} tokens are used"
         plan = Plan(decode_all=True, repeatable=True)
         for r in chain(view.running.prefilling, admissible(view, self.max_running, plan.reasons)):

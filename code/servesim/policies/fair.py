@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..plan import Plan, View
 from ..request import Progress
@@ -45,13 +45,14 @@ class Fair(VLLM):
         floor = min((self.served[t] for t in here & before or before), default=0.0)
         self.served |= {t: max(self.served[t], floor) for t in here - before}
         plan = super().plan(view)
-        joining, gone = dict(plan.scheduled), set(plan.preempted)
+        joining = dict(plan.scheduled)
         for r in view.waiting:
-            if r.id in joining and not r.preemptions:
-                self.served[r.tenant] += r.prompt_len
-        stay = (r for r in view.running if r.id not in gone)
-        self._last = view.step, here, [r.tenant for r in stay if r.decoding]
-        return replace(plan, repeatable=plan.repeatable and not view.waiting)
+            self.served[r.tenant] += r.prompt_len * (r.id in joining and not r.preemptions)
+        stay = [r for r in view.running if r.decoding and r.id not in plan.preempted]
+        self._last = view.step, here, [r.tenant for r in stay]
+        # Whoever ends its prompt in this step decodes, and is counted, from the next plan on.
+        plan.repeatable &= not view.waiting and not any(view.running.prefilling)
+        return plan
 
     def in_order(self, waiting: Iterable[Progress]) -> Iterator[Progress]:
         """Yield the oldest request of the tenant served least, again and again."""
