@@ -2,7 +2,7 @@
 
 The changes are those that tell most per mutant: another operator at each place, a constant off by
 one, a condition that is always true or never, half of an ``and``, a statement left out.
-Annotations, docstrings and the wording of messages are left alone, for no behaviour hangs on them;
+Annotations, docstrings and the wording of messages are left alone, for no behavior hangs on them;
 so are decorators and imports, whose change no program survives.
 """
 
@@ -37,7 +37,7 @@ SWAPS: dict[type, tuple[str, str]] = {
     ast.Is: ("is", "is not"),
     ast.IsNot: ("is not", "is"),
     ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
+    ast.NotIn: ("not in", "in"),  # codespell:ignore notin
 }
 TWINS = {"min": "max", "max": "min", "any": "all", "all": "any", "floor": "ceil", "ceil": "floor"}
 STATEMENTS = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete, ast.Raise)

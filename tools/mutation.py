@@ -10,7 +10,7 @@ run is a property; it also puts a function of its own in front of each of ours, 
 loop many times slower. cosmic-ray starts Python anew for each mutant, which takes many hours.
 
 The exit status is 1 if a module in `MUST` scores below `LEAST`. Every survivor is written to
-`_build/mutation/MODULE.diff`. One that cannot change any behaviour may be listed in
+`_build/mutation/MODULE.diff`. One that cannot change any behavior may be listed in
 `tools/equivalent.toml`, with the reason; the table counts those apart. If time runs out, those
 that were tried are a random sample, and the table says how sure the score is.
 """
