@@ -448,3 +448,13 @@ def test_tenants_are_merged_in_order_of_arrival():
     }
     with pytest.raises(ss.InputError, match="there is no tenant 'code', only chat, bulk"):
         ss.workload.merge({"chat": chat, "bulk": bulk}, {"code": 1})
+
+
+def test_who_is_turned_away_is_told_why():
+    result = ss.simulate(
+        at_once((5, 30), (5, 2)), Shedding(512, 1, patience_s=0.1), record_steps=True
+    )
+    assert [r.request.id for r in result.rejected] == [1]
+    (step,) = [step for step in result.step_records if step.rejected]
+    assert step.rejected == [1]
+    assert {**step.paused, **step.reasons}[1] == "turned away: late"
