@@ -414,6 +414,9 @@ def test_padding_shorter_than_a_prompt():
         lambda view: setattr(view, "reserve_all", True),
         lambda view: setattr(view, "more_to_come", True),
         lambda view: setattr(view.running, "context", 5),
+        lambda view: setattr(view.running, "on_demand", False),
+        lambda view: setattr(view.running, "block_size", 1),
+        lambda view: view.running.join(view.waiting[0]),
     ],
 )
 def test_changing_the_view_instead_of_planning(change):

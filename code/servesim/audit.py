@@ -40,6 +40,7 @@ _TO_READ = (
     *("waiting", "running", "clock_ns", "step"),
     *("total_blocks", "block_size", "reserve_all", "more_to_come"),
     *("running.ticks", "running.decodes", "running.context"),
+    *("running.on_demand", "running.block_size", "running.size"),
 )
 _at = deque.__getitem__  # the fast way: it is done in every step
 
@@ -63,6 +64,9 @@ def given(view: View) -> tuple[object, ...]:
         batch.ticks,
         batch.decodes,
         batch.context,
+        batch.on_demand,
+        batch.block_size,
+        batch.size,
         len(queue),
         head,
         tail,

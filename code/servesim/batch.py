@@ -32,8 +32,8 @@ class Batch(Sequence[Progress]):
         change while they decode, and tells when they need a block. Empty if none ever does.
     ticks : int
         Steps so far in which all decoding requests got a token.
-    decodes : int
-        How many of the running requests decode.
+    size, decodes : int
+        How many requests run (its length), and how many of them decode.
     context : int
         Tokens they will attend to in their next step, their own new one included.
     """
@@ -47,12 +47,13 @@ class Batch(Sequence[Progress]):
         "decodes",
         "on_demand",
         "phases",
+        "size",
         "ticks",
     )
 
     def __init__(self, block_size: int = 1, on_demand: bool = False) -> None:
         self.block_size, self.on_demand = block_size, on_demand
-        self.ticks = self.decodes = self.context = 0
+        self.ticks = self.decodes = self.context = self.size = 0
         self._members: dict[int, Progress] = {}
         self._prefilling: dict[int, Progress] = {}
         self._since: dict[int, int] = {}  # decoding requests: the tick they are up to date with
@@ -91,7 +92,7 @@ class Batch(Sequence[Progress]):
     # -- reading it like a list ---------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._members)
+        return self.size
 
     def __iter__(self) -> Iterator[Progress]:
         for rid in self._since:
@@ -147,6 +148,7 @@ class Batch(Sequence[Progress]):
         """Add a request at the end."""
         rid = r.id
         self._members[rid] = self._prefilling[rid] = r
+        self.size += 1
 
     def leave(self, rid: int) -> None:
         """Remove a request, brought up to date."""
@@ -155,6 +157,7 @@ class Batch(Sequence[Progress]):
         else:
             del self._prefilling[rid]
         del self._members[rid]
+        self.size -= 1
 
     def start_decoding(self, r: Progress) -> None:
         """Let a request advance with the others from the next tick on."""

@@ -358,7 +358,7 @@ class Engine:
             record.finished = [s.id for s in record.scheduled if s.id in done]
             record.free_blocks = (*record.free_blocks[:2], self.pool.free)
             self.steps.append(record)
-        elif may_repeat and not done and not self.outgrowing and batch.decodes == len(batch):
+        elif may_repeat and not done and not self.outgrowing and batch.decodes == batch.size:
             self._repeat(plan)
         return further
 

@@ -33,7 +33,7 @@ class Draft:
     def __init__(self, view: View, budget: int) -> None:
         self.view, self.budget, self.free = view, budget, view.free_blocks
         self._whole_budget = budget
-        self.size, self.cursor = len(view.running), 0
+        self.size, self.cursor = view.running.size, 0
         self.turns: list[Progress] = []
         self.decode_all = False
         self.tokens: dict[int, int] = {}
