@@ -257,6 +257,7 @@ class Plugin:
         if afresh:  # it acts on import, and any test that is about this file may see it
             files = {name.partition("::")[0] for found in lines.values() for name in found}
             names = {name for name in self.items if name.partition("::")[0] in files}
+            names = names or set(self.items)  # the file has no function at all
 
         def rank(name: str) -> tuple[bool, bool, float, str]:
             own = f"test_{trial.module}.py" in name
