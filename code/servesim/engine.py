@@ -66,7 +66,6 @@ class Engine:
         "growth_ns",
         "iterations",
         "jobs",
-        "joined",
         "kv",
         "last_tick_ns",
         "ledger",
@@ -194,10 +193,10 @@ class Engine:
         self.jobs: dict[int, Job] = {}  # in the system now
         self.log = TickLog()
         self.ledger = Ledger(self.log)
-        self.finishes: list[tuple[int, int, int]] = []  # heap: tick, place in the batch, id
+        self.finishes: list[tuple[int, int]] = []  # heap: tick, id
         self.fresh: list[Job] = []  # decode from the next tick on; had no token at the last one
         self.last_tick_ns = NEVER
-        self.joined = self.outgrowing = 0
+        self.outgrowing = 0
         self.steps: list[StepRecord] = []
         self.outcome: Literal["completed", "stalled", "max_steps"] = "completed"
         self.iterations = self.preemptions = self.taken = 0
@@ -284,8 +283,7 @@ class Engine:
         assert isinstance(answer, Plan)
         plan = answer
         if plan.wait:
-            if self.record_steps:
-                self._note_pause(plan)
+            self._note_pause(plan)
             self._jump_to_next_arrival()
             return True
         if plan.rejected:
@@ -506,15 +504,14 @@ class Engine:
                 job.gap, job.after = end - job.last_token_ns, job.after + 1
                 own += 1
         self.fresh.clear()
-        gap = end - self.last_tick_ns if self.last_tick_ns != NEVER else 0
-        self.log.extend(gap, 0, 1, self.batch.decodes - own)
+        self.log.extend(end - self.last_tick_ns, 0, 1, self.batch.decodes - own)
 
     def _finish_due(self) -> list[int]:
-        """Let out those who had their last token at this tick, in order of joining."""
+        """Let out those who had their last token at this tick."""
         done: list[int] = []
         finishes, ticks = self.finishes, self.batch.ticks
         while finishes and finishes[0][0] <= ticks:
-            tick, _, rid = heappop(finishes)
+            tick, rid = heappop(finishes)
             job = self.jobs.get(rid)
             if job is not None and job.done_at == tick and job.after != NEVER:
                 self._leave(job, "finished")
@@ -576,7 +573,7 @@ class Engine:
         if self.longest < UNLIMITED:
             left = min(left, self.longest - r.total)
         job.done_at = ticks + left
-        heappush(self.finishes, (job.done_at, job.place, r.id))
+        heappush(self.finishes, (job.done_at, r.id))
         if job.last_token_ns != self.last_tick_ns:
             self.fresh.append(job)
 
@@ -655,9 +652,8 @@ class Engine:
 
     def _claim(self, r: Request) -> int:
         """Return how many tokens a request reserves room for; 0 if it buys on demand."""
-        if not self.view.reserve_all:
-            return 0
-        return r.prompt_len + (self._prediction(r) or 1) - 1
+        predicted = self._prediction(r) if self.view.reserve_all else None
+        return 0 if predicted is None else r.prompt_len + predicted - 1
 
     def _final(self, r: Request) -> int:
         """Return the most tokens a request will have in the cache.
@@ -674,9 +670,8 @@ class Engine:
         if self.arrivals_by_step:
             view.step = max(view.step, due_at)
         elif due_at > view.clock_ns:
-            if self.jobs:
-                self.past.block_ns += self.pool.held * (due_at - view.clock_ns)
-                self.past.token_ns += self.cached * (due_at - view.clock_ns)
+            self.past.block_ns += self.pool.held * (due_at - view.clock_ns)
+            self.past.token_ns += self.cached * (due_at - view.clock_ns)
             view.clock_ns = due_at
 
     def _shortage(self, r: Request) -> str:
@@ -711,8 +706,6 @@ class Engine:
     def _join(self, job: Job) -> bool:
         """Put a job at the end of the batch. True if it is not the head of the queue."""
         r, waiting = job.progress, self.view.waiting
-        self.joined += 1
-        job.place = self.joined
         job.joined_ns = self.view.clock_ns
         if job.claim:
             self.outgrowing += job.claim < job.final

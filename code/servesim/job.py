@@ -21,7 +21,6 @@ class Job:
         "gap",
         "joined_ns",
         "last_token_ns",
-        "place",
         "progress",
         "request",
         "row",
@@ -46,7 +45,6 @@ class Job:
         self.final = final  # tokens in the cache just before that
         self.claim = claim  # tokens that it reserves room for; 0 if it buys on demand
         self.best = 0  # most tokens it ever had in the cache
-        self.place = 0  # in the order of joining the batch
         self.joined_ns = NEVER  # when it last did; NEVER if it is not in it
         self.first_scheduled_ns = self.first_token_ns = self.last_token_ns = NEVER
         self.stints: list[Stint] = []  # when its tokens came, up to the stretch it is in
