@@ -104,6 +104,8 @@ def test_blocks_on_record_add_up_while_somebody_rests():
     run = ss.simulate(TWO, Promises(), kv=ss.KVCache(20, block_size=1), record_steps=True)
     held = [sum(s.blocks.values()) + s.free_blocks[1] for s in run.step_records]
     assert held == [20] * 7
+    # 5 and 5, then one more each step for the first, and so on with the second alone.
+    assert [s.free_blocks[1] for s in run.step_records] == [10, 9, 8, 7, 14, 13, 12]
 
 
 def test_reasons_of_a_plan_that_only_turns_away_are_kept_for_the_next_step():
@@ -217,6 +219,15 @@ def test_a_prediction_is_no_reservation():
 
     run = ss.simulate([ss.Request(0, 0, 16, 5)], OnDemand(), kv=ss.KVCache(2))
     assert run.count("finished") == 1
+
+
+def test_a_prediction_may_be_refused_in_the_policy_s_own_words():
+    class Refuses(Continuous):
+        def predict(self, prompt_len, output_len):
+            raise ss.InputError("prompts are at least 6 tokens long here")
+
+    with pytest.raises(ss.InputError, match=r"^prompts are at least 6 tokens long here$"):
+        ss.simulate(TWO, Refuses())
 
 
 def test_a_contiguous_cache_says_that_it_needs_the_blocks_side_by_side():
