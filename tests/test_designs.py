@@ -168,6 +168,12 @@ def test_what_counts_is_what_is_left_to_produce():
     assert [r.id for r in queue] == [2, 0, 1]
 
 
+def test_one_token_left_goes_before_two():
+    two = ss.Progress(0, 0, 10, produced=3, predicted_output=5)
+    one = ss.Progress(1, 5, 10, produced=4, predicted_output=5)
+    assert [r.id for r in ShortestFirst().in_order([two, one])] == [1, 0]
+
+
 @given(prompt=st.integers(1, 5000), output=st.integers(1, 5000), seed=st.integers(0, 50))
 @quick
 def test_a_prediction_is_a_length_and_always_the_same(prompt, output, seed):
@@ -249,6 +255,14 @@ def test_its_counters_are_what_was_served(requests, tenants):
         assert ours >= amount - pending
         if len(set(tenants)) == 1:
             assert ours <= amount
+
+
+def test_the_output_of_steps_taken_at_once_is_counted_at_the_next_plan():
+    policy = Fair(output_weight=1.5)
+    for step, served in ((0, 0), (7, 1.5 * 7), (8, 1.5 * 8)):
+        decodes = ss.Progress(0, 0, 5, computed=5 + step, produced=1 + step, blocks=9, tenant="a")
+        policy.plan(ss.View(step, step, [], [decodes], 9, 18, 4))
+        assert policy.served["a"] == served
 
 
 def test_idle_time_is_not_saved_up():
@@ -336,6 +350,18 @@ def test_an_impossible_target_still_lets_prompts_go_on():
     result = ss.simulate(at_once((9, 3), (9, 3)), StepTarget(target_ms=0), record_steps=True)
     assert len(result.finished) == 2
     assert max(s.work.prefill_tokens for s in result.step_records) == 1
+
+
+@pytest.mark.parametrize("done", [0, 5])
+def test_a_target_counts_the_pairs_with_what_is_in_the_cache(done):
+    """A price for pairs only, and a target that ten tokens meet to the nanosecond."""
+    price = cost.Affine(attention_ps=1000 * NS_PER_MS)  # a millisecond each
+    r = ss.Progress(0, 0, 99, computed=done, blocks=done)
+    running, waiting = ([r], []) if done else ([], [r])
+    view = ss.View(0, 1, waiting, running, 99, 99, 1)
+    for target_ms, tokens in ((10 * (10 + 2 * done), 10), (10 * (10 + 2 * done) - 1, 9)):
+        plan = StepTarget(target_ms=target_ms, prices=price).plan(view)
+        assert plan.scheduled == [(0, tokens)]
 
 
 # --- shedding
@@ -458,3 +484,52 @@ def test_who_is_turned_away_is_told_why():
     (step,) = [step for step in result.step_records if step.rejected]
     assert step.rejected == [1]
     assert {**step.paused, **step.reasons}[1] == "turned away: late"
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize("skip", [True, False])
+def test_who_is_late_and_thrown_out_of_its_prompt_is_turned_away_in_the_next_step(policy, skip):
+    """It waits from then on: in the step that throws it out, it must still be in the queue."""
+    requests = [ss.Request(0, 0, 8, 60), ss.Request(1, 0, 400, 3, priority=1)]
+    result = ss.simulate(
+        requests,
+        Shedding(10, policy=policy, patience_s=0.05, scheduler_reserve_full_isl=False),
+        cost=cost.Affine(base_ms=50),
+        kv=ss.KVCache(30, 4),
+        never_fits="try",
+        skip=skip,
+    )
+    assert [r.status for r in result.records] == ["finished", "rejected"]
+    assert result.records[1].preemptions == 1
+
+
+def test_who_is_late_leaves_a_queue_that_is_put_in_order():
+    """The older release without chunks puts those whom it skips first: not the late one."""
+    policy = Shedding(8, enable_chunked_prefill=False, release="0.11.2", patience_s=1)
+    clock_ns = 3 * NS_PER_S
+    waiting = [ss.Progress(i, at, prompt) for i, at, prompt in
+               ((1, clock_ns, 9), (2, 0, 3), (3, clock_ns, 3), (4, clock_ns, 9))]  # fmt: skip
+    plan = policy.plan(ss.View(clock_ns, 1, waiting, [], 99, 99, 4))
+    assert plan.scheduled == [(3, 3)]
+    assert plan.rejected == [2]
+    assert plan.queue == [4, 1]
+
+
+# --- what they promise
+
+
+@pytest.mark.parametrize("cls", [VLLM, Fair, StepTarget, Shedding])
+def test_a_plan_that_time_or_the_queue_may_change_is_not_repeatable(cls):
+    decodes = ss.Progress(0, 0, 5, computed=5, produced=1, blocks=2)
+    starts = ss.Progress(0, 0, 5)
+    long = ss.Progress(0, 0, 5000, computed=8, blocks=2)
+    behind = ss.Progress(1, 0, 5)
+    for running, waiting, repeatable in (
+        ([decodes], [], True),
+        ([decodes], [behind], cls is VLLM),
+        ([long], [], False),
+        ([], [starts], cls is VLLM),
+    ):
+        view = ss.View(0, 1, waiting, running, 5000, 5002, 4)
+        plan = cls(2048, 1).plan(view)
+        assert plan.repeatable is repeatable, (running, waiting)

@@ -28,19 +28,18 @@ class Shedding(VLLM):
 
     def plan(self, view: View) -> Plan:
         """Turn away who is late, and go on with the others as vLLM does."""
-        self._too_early_ns = view.clock_ns - round(self.patience_s * NS_PER_S)
+        too_early_ns = view.clock_ns - round(self.patience_s * NS_PER_S)
+        late = (r for r in view.waiting if r.arrival_ns < too_early_ns and not r.produced)
+        # Only who waits already: somebody may be late and be preempted in this very step.
+        self._late = dict.fromkeys((r.id for r in late), "turned away: late")
         plan = super().plan(view)
-        plan.rejected = [r.id for r in view.waiting if self.late(r)]
-        plan.reasons |= dict.fromkeys(plan.rejected, "turned away: late")
+        plan.rejected = list(self._late)
+        plan.reasons |= self._late
         if plan.queue is not None:
-            plan.queue = [rid for rid in plan.queue if rid not in plan.rejected]
+            plan.queue = [rid for rid in plan.queue if rid not in self._late]
         plan.repeatable &= not view.waiting  # time makes them late
         return plan
 
-    def late(self, r: Progress) -> bool:
-        """Tell whether a request has waited too long for its first token."""
-        return r.arrival_ns < self._too_early_ns and not r.produced
-
     def in_order(self, waiting: Iterable[Progress]) -> Iterable[Progress]:
         """Return the queue without those who are late."""
-        return super().in_order([r for r in waiting if not self.late(r)])
+        return super().in_order([r for r in waiting if r.id not in self._late])
