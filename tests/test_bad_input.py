@@ -1280,13 +1280,17 @@ WRITES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Work in a folder with one submission, and start no processes."""
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "policy.py").write_text("\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+    """Work in a folder with one submission, and start no processes.
+
+    The folder above it belongs to the test as well: `..` is one of the names that are tried.
+    """
+    place = tmp_path / "here"
+    (place / "work").mkdir(parents=True)
+    (place / "work" / "policy.py").write_text("\n", encoding="utf-8")
+    monkeypatch.chdir(place)
     monkeypatch.setattr(sweep, "Processes", InThisProcess)
     monkeypatch.setattr(folder, "Processes", InThisProcess)
-    return tmp_path
+    return place
 
 
 def test_whoever_adds_a_flag_that_names_an_output_adds_its_row():

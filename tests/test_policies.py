@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import servesim as ss
 from servesim.cost import Affine, Work
+from servesim.policies.draft import Draft
 from tests import strategies
 from tests.strategies import AFFINE, IN_ORDER, workloads
 
@@ -439,3 +440,125 @@ def test_equal_steps_are_planned_once(name):
     result = ss.simulate(at_once((5, 200), (7, 200)), ss.policies.BUILT_IN[name]())
     assert result.steps >= 200
     assert result.engine_iterations <= 8
+
+
+# --- one plan of what a test shows it
+
+
+def run_of(rid, computed, produced=1, prompt=None, block_size=4, **more):
+    """Return a running request; without a prompt it decodes."""
+    prompt = computed + 1 - produced if prompt is None else prompt
+    blocks = -(-computed // block_size)
+    return ss.Progress(rid, 0, prompt, computed=computed, produced=produced, blocks=blocks, **more)
+
+
+def shown(running, waiting=(), free=0, block_size=4):
+    """Return a view of these requests and so many free blocks."""
+    total = free + sum(r.blocks for r in running)
+    return ss.View(10**9, 9, list(waiting), list(running), free, total, block_size)
+
+
+def test_a_first_prompt_is_all_that_is_planned():
+    plan = ss.policies.VLLM(8).plan(shown([], [ss.Progress(0, 0, 5)], free=2))
+    assert plan == ss.Plan([(0, 5)], repeatable=True, until_arrival=True)
+
+
+@pytest.mark.parametrize(
+    ("request_", "budget", "tokens", "repeatable"),
+    [
+        (run_of(0, 3, 0, prompt=5), 8, 2, True),  # its prompt ends
+        (run_of(0, 3, 0, prompt=9), 4, 4, False),
+        (run_of(0, 0, 3, prompt=5), 4, 4, False),  # thrown out before: 8 to be computed again
+        (run_of(0, 0, 3, prompt=5), 8, 8, True),
+        (run_of(0, 4, 2, prompt=7), 4, 4, False),
+        (run_of(0, 4, 2, prompt=7), 5, 5, True),
+    ],
+)
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_plan_repeats_itself_once_all_that_was_missing_is_computed(
+    request_, budget, tokens, repeatable, runs
+):
+    view = shown([request_] * runs, [request_] * (not runs), free=9)
+    plan = ss.policies.VLLM(budget).plan(view)
+    assert plan.scheduled == [(0, tokens)]
+    assert (plan.repeatable, plan.until_arrival) == (repeatable, True)
+
+
+def test_with_the_budget_used_up_the_next_in_turn_and_the_head_are_told_so():
+    prefilling = [run_of(rid, 4, 0, prompt=30) for rid in range(4)]
+    waiting = [ss.Progress(rid, 0, 3) for rid in (7, 8)]
+    plan = ss.policies.VLLM(6).plan(shown(prefilling, waiting, free=9))
+    assert plan.scheduled == [(0, 6)]
+    assert plan.reasons == {
+        1: "r1 waits: the step's 6 tokens are used",
+        7: "r7 waits: the step's 6 tokens are used",
+    }
+
+
+def test_who_is_thrown_out_and_the_head_of_the_queue_are_told_why():
+    """Two need a block. The last has one to give, which is not enough: the one before goes too."""
+    running = [run_of(0, 4), run_of(1, 4), run_of(2, 3)]
+    waiting = [ss.Progress(rid, 0, 1) for rid in (7, 8)]
+    plan = ss.policies.VLLM().plan(shown(running, waiting))
+    assert plan == ss.Plan(
+        decode_all=True,
+        preempted=[2, 1],
+        reasons={
+            2: "r2 is thrown out: those who decode need 2 blocks more, 0 free",
+            1: "r1 is thrown out: those who decode need 2 blocks more, 1 free",
+            7: "r7 waits: nobody joins in a step that throws somebody out",
+        },
+    )
+
+
+def test_what_is_left_adds_up_after_throwing_out():
+    """Whoever writes a policy with a `Draft` may go on with its budget, blocks and places."""
+    running = [run_of(0, 4), run_of(1, 8), run_of(2, 3), run_of(3, 5, 0, prompt=9)]
+    draft = Draft(shown(running), 10)
+    draft.begin(last_goes_first=True)
+    assert [r.id for r in draft.preempted] == [3]
+    assert (draft.budget, draft.free, draft.size, draft.turns) == (7, 0, 3, [])
+    draft = Draft(shown(running[:3]), 10)
+    draft.begin(last_goes_first=True)
+    assert [r.id for r in draft.preempted] == [2, 1]
+    assert (draft.budget, draft.free, draft.size, draft.turns) == (9, 2, 1, [])
+
+
+class FirstGoes(ss.policies.VLLM):
+    """Preempts the first of the batch."""
+
+    def victim(self, step):
+        step.name_everyone()
+        return step.turns[0]
+
+
+def test_a_victim_of_one_s_own_is_asked_for_among_those_who_decode():
+    plan = FirstGoes().plan(shown([run_of(0, 5), run_of(1, 4), run_of(2, 5)]))
+    assert plan.preempted == [0]
+    assert sorted(plan.scheduled) == [(1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(("release", "served"), [("0.33.0", [(1, 1)]), ("0.11.2", [])])
+def test_by_priority_one_that_preempts_itself_ends_the_scan_in_the_older_release(release, served):
+    running = [run_of(0, 4, priority=9), run_of(1, 5)]
+    plan = ss.policies.VLLM(policy="priority", release=release).plan(shown(running))
+    assert plan.preempted == [0]
+    assert plan.scheduled == served
+    assert plan.reasons == {0: "r0 is thrown out: r0 needs 1 block more, 0 free"}
+
+
+@pytest.mark.parametrize(("release", "joins"), [("0.33.0", []), ("0.11.2", [(2, 3)])])
+def test_a_whole_prompt_above_the_budget_is_told_so(release, joins):
+    policy = ss.policies.VLLM(8, enable_chunked_prefill=False, release=release)
+    waiting = [ss.Progress(1, 0, 9), ss.Progress(2, 0, 3)]
+    plan = policy.plan(shown([run_of(0, 5)], waiting, free=9))
+    assert plan.decode_all
+    assert plan.scheduled == joins
+    assert plan.reasons == {1: "r1 waits: 9 tokens do not fit the 7 left in the budget"}
+    assert plan.repeatable is (release == "0.33.0")
+
+
+def test_a_group_whose_head_does_not_fit_names_the_head():
+    waiting = [ss.Progress(0, 0, 40, predicted_output=1), ss.Progress(1, 0, 1, predicted_output=1)]
+    plan = ss.policies.Static(2).plan(shown([], waiting, free=3))
+    assert plan == ss.Plan(reasons={0: "r0 waits: its blocks do not fit the KV cache"})

@@ -75,3 +75,40 @@ def test_the_one_that_asks_may_be_the_last():
 def test_options_are_positive(option):
     with pytest.raises(ss.InputError, match=f"{option} must be a whole number, 1 or more, not 0"):
         PrefillFirst(**{option: 0})
+
+
+@given(
+    cached=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    budget=st.integers(1, 6),
+    free=st.integers(0, 3),
+)
+@settings(max_examples=150, derandomize=True, deadline=None)
+def test_a_budget_of_prompt_tokens_does_not_limit_decodes(cached, budget, free):
+    """Served one by one, or all together: the same get a token, the same are thrown out."""
+    running = [ss.Progress(i, 0, n, computed=n, produced=1, blocks=-(-n // 4))
+               for i, n in enumerate(cached)]  # fmt: skip
+    plans = [
+        PrefillFirst(most).plan(ss.View(0, 9, [], running, free, 30, 4)) for most in (budget, 100)
+    ]
+    served = [
+        {r.id for r in running if plan.decode_all} - {*plan.preempted} | {*dict(plan.scheduled)}
+        for plan in plans
+    ]
+    assert served[0] == served[1]
+    assert plans[0].preempted == plans[1].preempted
+    assert plans[0].repeatable == plans[1].repeatable
+    assert all(tokens == 1 for _, tokens in plans[0].scheduled)
+
+
+def test_who_asks_for_blocks_and_who_waits_are_told_why():
+    # r0 needs a block, and so would r2 to join; a budget of 1 makes the two who run take turns.
+    running = [ss.Progress(i, 0, 4 - i, computed=4 - i, produced=1, blocks=1) for i in range(2)]
+    waiting = [ss.Progress(i, 0, 2) for i in (2, 3)]
+    for budget, why in (
+        (1, "r1 is thrown out: r0 needs 1 block more, 0 free"),
+        (9, "r1 is thrown out: those who decode need 1 block more, 0 free"),
+    ):
+        plan = PrefillFirst(budget).plan(ss.View(0, 9, waiting, running, 0, 2, 4))
+        assert plan.preempted == [1]
+        assert plan.reasons == {1: why, 2: "r2 waits: needs 1 block, 0 free"}
+        assert not plan.repeatable

@@ -6,8 +6,7 @@ the changed source; it runs the tests that reach the changed line, quick ones fi
 fails. For what acts on import (a constant, a default) it imports package and tests anew.
 
 Why not a tool that exists? mutmut changes no function with a decorator, and here every figure of a
-run is a property; it also puts a function of its own in front of each of ours, which makes the
-loop many times slower. cosmic-ray starts Python anew for each mutant, which takes many hours.
+run is a property. cosmic-ray starts a process with all its imports for each mutant.
 
 The exit status is 1 if a module in `MUST` scores below `LEAST`. Every survivor is written to
 `_build/mutation/MODULE.diff`. One that cannot change any behavior may be listed in
