@@ -174,6 +174,11 @@ def test_one_token_left_goes_before_two():
     assert [r.id for r in ShortestFirst().in_order([two, one])] == [1, 0]
 
 
+def test_without_predictions_it_is_first_come_first_served():
+    later, first = ss.Progress(0, 5, 10, produced=1), ss.Progress(1, 0, 10)
+    assert [r.id for r in ShortestFirst().in_order([later, first])] == [1, 0]
+
+
 @given(prompt=st.integers(1, 5000), output=st.integers(1, 5000), seed=st.integers(0, 50))
 @quick
 def test_a_prediction_is_a_length_and_always_the_same(prompt, output, seed):
