@@ -1,5 +1,9 @@
 """The changes that `make mutation` tries the tests on."""
 
+import fnmatch
+import importlib
+from pathlib import Path
+
 import pytest
 
 from tools import mutation
@@ -116,3 +120,14 @@ def test_a_constant_of_a_module_cannot_be_put_in():
 def test_the_interval_is_wilson_s(killed, n, low, high):
     """Against Newcombe (1998), Table I."""
     assert mutation.wilson(killed, n) == pytest.approx((low, high), abs=0.01)
+
+
+def test_a_file_of_tests_is_about_the_core_unless_it_is_named():
+    names = mutation.about_the_core()
+    assert {"engine", "kv", "bookkeeping", "bad_input"} <= set(names)
+    assert not {"browser", "figs_naive"} & set(names)
+    files = [path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")]
+    for pattern in mutation.AROUND:
+        assert fnmatch.filter(files, pattern), f"no file is called {pattern}"
+    for name, test in mutation.ONLY.items():
+        assert hasattr(importlib.import_module(f"tests.test_{name}"), test)

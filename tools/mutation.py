@@ -32,6 +32,7 @@ import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -53,14 +54,19 @@ ALSO = (
 )
 LEAST = 90  # percent
 
-TESTS = (
-    *("apparatus", "audit", "bound", "capacity", "cost", "designs", "engine", "kv", "metrics"),
-    *("paging", "plan", "policies", "prefill_first", "runs", "skipping", "stepper", "streams"),
-    *("stretch", "systems", "trace", "vllm_replay", "workload"),
-    "vllm_rules::test_the_policy_does_what_was_worked_out_by_hand",
-    "bad_input::test_an_option_is_right_or_told",
+AROUND = (
+    *("assignments", "browser", "bundle", "chapters", "cli", "corners", "csp", "exercises"),
+    *("explore", "figs_*", "grade_*", "instructors", "licenses", "lite_text", "live_figures"),
+    *("mutants", "nbval_hook", "notebooks", "own_policy", "page", "pdf", "plots", "predict"),
+    *("project", "prose", "sameness", "studies", "svg", "sweep", "validation", "widgets"),
 )
-"""Files of `tests/` that are about the core and start no other process; or one test of a file."""
+"""Files of `tests/` that are about what lies around the core, or start other processes."""
+
+ONLY = {
+    "bad_input": "test_an_option_is_right_or_told",
+    "vllm_rules": "test_the_policy_does_what_was_worked_out_by_hand",
+}
+"""Files of which one test is about the core."""
 
 SURE = 15.0  # seconds of tests per mutant: the quickest that reach it
 SLOW = 5.0  # seconds; a test that takes longer is left out
@@ -83,6 +89,17 @@ class Trial(NamedTuple):
     def key(self) -> str:
         """The line and what is done to it, as in the list of equivalent mutants."""
         return f"{self.source.splitlines()[self.mutant.line - 1].strip()} :: {self.mutant.what}"
+
+
+def about_the_core() -> list[str]:
+    """Return the names of the files of `tests/` that are about the core: whatever is not around."""
+    names = [file.stem.removeprefix("test_") for file in (ROOT / "tests").glob("test_*.py")]
+    return sorted(n for n in names if not any(fnmatch(n, pattern) for pattern in AROUND))
+
+
+def tests_of(name: str) -> str:
+    """Return what to call for a file of tests: all of it, or the one test that counts."""
+    return f"tests/test_{name}.py" + (f"::{ONLY[name]}" if name in ONLY else "")
 
 
 def trials_of(module: str) -> list[Trial]:
@@ -413,8 +430,7 @@ def main(argv: list[str] | None = None) -> int:
     random.Random(options.seed).shuffle(trials)
     plugin = Plugin(trials, options.workers, start + 60 * options.minutes)
     os.chdir(ROOT)
-    parts = [name.partition("::") for name in options.tests or TESTS]
-    tests = [f"tests/test_{file}.py{colons}{test}" for file, colons, test in parts]
+    tests = [tests_of(name) for name in options.tests or about_the_core()]
     with contextlib.redirect_stdout(sys.stderr):
         pytest.main([*OPTIONS, *tests], plugins=[plugin])
     if plugin.trouble:
