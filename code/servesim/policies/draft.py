@@ -51,9 +51,8 @@ class Draft:
         """
         batch = self.view.running
         need, decodes = batch.blocks_to_decode, batch.decodes
-        self.decode_all = batch.decodes_lead and decodes <= self.budget
-        if need > self.free and not last_goes_first:
-            self.decode_all = False
+        can_buy = need <= self.free or last_goes_first
+        self.decode_all = can_buy and batch.decodes_lead and decodes <= self.budget
         self.turns = list(batch.prefilling if self.decode_all else batch)
         if not self.decode_all:
             return
@@ -92,10 +91,8 @@ class Draft:
         self.tokens[r.id] = tokens
         self.budget -= tokens
         self.free -= self.view.blocks_needed(r, tokens)
-        if tokens < missing:
-            self.only_whole = False
-        if missing > 1 or not r.produced:
-            self.only_decodes = False
+        self.only_whole &= tokens == missing
+        self.only_decodes &= missing == 1 and r.produced > 0
 
     def preempt(self, r: Progress, why: str) -> None:
         """Throw a request out; what this step had given it comes back."""
