@@ -176,6 +176,17 @@ POLICY_KINDS = VLLM_KINDS | {
 }
 PRICE = number(0, 10**18)
 
+SLOTS = Row(
+    {},
+    {
+        "requests": FEW,
+        "slots": whole(1),
+        "step_ms": PRICE,
+        "prefill_us_per_tok": PRICE,
+        "seed": GENERATED["seed"],
+    },
+    {"requests": ("number of requests",)},
+)
 ROWS: dict[Any, Row] = {
     cls: Row(
         {},
@@ -326,28 +337,8 @@ ROWS |= {
     ss.trace.chrome_trace: Row({"result": result()}, {"result": NOTHING}),
     ss.systems.toy_modes: Row({}, {k: GENERATED[k] for k in ("n", "seed")}, COUNT_NAMED),
     ss.systems.toy_report: Row({}, {k: GENERATED[k] for k in ("n", "seed")}, COUNT_NAMED),
-    ss.systems.slot_modes: Row(
-        {},
-        {
-            "requests": FEW,
-            "slots": whole(1),
-            "step_ms": PRICE,
-            "prefill_us_per_tok": PRICE,
-            "seed": GENERATED["seed"],
-        },
-        {"requests": ("number of requests",)},
-    ),
-    ss.systems.slot_report: Row(
-        {},
-        {
-            "requests": FEW,
-            "slots": whole(1),
-            "step_ms": PRICE,
-            "prefill_us_per_tok": PRICE,
-            "seed": GENERATED["seed"],
-        },
-        {"requests": ("number of requests",)},
-    ),
+    ss.systems.slot_modes: SLOTS,
+    ss.systems.slot_report: SLOTS,
     spec.split: Row({"text": "a"}, {"text": TEXT}),
     spec.expand: Row({"text": "a"}, {"text": TEXT}),
     spec.policy: Row({"text": "naive"}, {"text": NOTHING}, {"text": ("policy",)}),
@@ -802,7 +793,7 @@ INNER = {
     **dict.fromkeys(("grade.folder.as_csv", "grade.folder.differences"), GRADER),
     **dict.fromkeys(("grade.gradescope.results", "grade.gradescope.as_json"), GRADER),
     **dict.fromkeys(("grade.hidden.folder_of", "grade.hidden.seed_in"), GRADER),
-    **dict.fromkeys(("grade.hidden.seed_number", "grade.process.Child"), GRADER),
+    "grade.process.Child": GRADER,
     **dict.fromkeys(("grade.process.sweep_up", "grade.release.solutions"), GRADER),
     **dict.fromkeys(("grade.roster.Submission", "grade.roster.Entry"), GRADER),
     **dict.fromkeys(("grade.roster.counting", "grade.roster.utc"), GRADER),

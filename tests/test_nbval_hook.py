@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CHAPTER = """\
+HEADER = """\
 ---
 jupytext:
   text_representation:
@@ -20,7 +20,10 @@ kernelspec:
   language: python
   name: python3
 ---
-
+"""
+CHAPTER = (
+    HEADER
+    + """
 # A chapter
 
 ```{code-cell}
@@ -33,6 +36,7 @@ from IPython.display import HTML
 HTML(f"<svg><rect width='{wait_ms}'/></svg>")
 ```
 """
+)
 
 
 @pytest.fixture

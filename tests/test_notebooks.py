@@ -4,21 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_nbval_hook import HEADER
 from tools import golden
 
 CHAPTERS = sorted(filter(golden.is_notebook, (golden.ROOT / "chapters").rglob("*.md")))
-HEADER = """\
----
-jupytext:
-  text_representation:
-    extension: .md
-    format_name: myst
-kernelspec:
-  display_name: Python 3
-  language: python
-  name: python3
----
-"""
 
 
 @pytest.mark.long

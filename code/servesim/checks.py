@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields
 from functools import partial
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from .errors import InputError, brief
 
@@ -56,10 +56,30 @@ def number_from(least: float, most: float = MOST, **options: float) -> None:
         Naming the option and its value.
     """
     for name, value in options.items():
-        if not _is_number(value) or not least <= value < math.inf:
+        if not is_number(value) or not least <= value < math.inf:
             raise InputError(f"{name} must be a number, {least:g} or more, not {brief(value)}")
         if value > most:
             raise InputError(f"{name} must be a number up to {most:g}, not {brief(value)}")
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Tell whether a value is a number: True and False are none here, although Python has it so."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def seed_number(**options: int) -> None:
+    """Check that options are whole numbers of at most 64 bits.
+
+    Raises
+    ------
+    InputError
+        Naming the option and its value.
+    """
+    for name, value in options.items():
+        if type(value) is not int or not -(2**63) <= value < 2**63:
+            raise InputError(
+                f"{name} must be a whole number of at most 64 bits, not {brief(value)}"
+            )
 
 
 def share(**options: float) -> None:
@@ -71,7 +91,7 @@ def share(**options: float) -> None:
         Naming the option and its value.
     """
     for name, value in options.items():
-        if not _is_number(value) or not 0 <= value < 1:
+        if not is_number(value) or not 0 <= value < 1:
             raise InputError(f"{name} must be a share from 0 to below 1, not {brief(value)}")
 
 
@@ -241,10 +261,6 @@ def _told(kind: Any) -> str:
     if isinstance(kind, tuple):
         return " or ".join(map(_told, kind))
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _CHECKS: dict[str, Callable[..., None]] = {

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from .checks import MOST, instance, maybe, text
+from .checks import MOST, instance, is_number, maybe, text
 from .errors import InputError, brief
 from .steps import Steps
 from .svg import Figure, element, esc, fmt
@@ -68,7 +68,7 @@ class Slider:
         InputError
             If the value is no number, outside the ends, or between two steps.
         """
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if not is_number(value):
             raise InputError(f"explore: {self.name} must be a number, not {brief(value)}")
         steps = (value - self.min) / self.step if abs(value) <= MOST else math.inf
         if not (math.isfinite(steps) and -1e-6 < steps < self._count + 1e-6):
@@ -96,10 +96,7 @@ class Slider:
     def check(self) -> None:
         """Raise InputError if the slider cannot work."""
         numbers = (self.min, self.max, self.step, self.default)
-        if any(
-            isinstance(v, bool) or not isinstance(v, (int, float)) or not abs(v) <= MOST
-            for v in numbers
-        ):
+        if not all(is_number(v) and abs(v) <= MOST for v in numbers):
             raise InputError(f"explore: {self.name} = {brief(numbers)} must be four finite numbers")
         if self.step <= 0:
             raise InputError(
@@ -197,7 +194,7 @@ class Choice:
         """Raise InputError if the choice cannot work."""
         if not self.options:
             raise InputError(f"explore: {self.name} has no options; list one or more")
-        if any(isinstance(o, bool) or not isinstance(o, (int, float, str)) for o in self.options):
+        if not all(is_number(o) or isinstance(o, str) for o in self.options):
             raise InputError(f"explore: the options of {self.name} must be strings or numbers")
         if len(set(map(str, self.options))) < len(self.options):
             raise InputError(f"explore: {self.name} lists an option twice; leave one out")

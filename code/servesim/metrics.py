@@ -16,7 +16,7 @@ from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from .checks import MOST, instance, iterable, maybe, whole_from
+from .checks import MOST, instance, is_number, iterable, maybe, whole_from
 from .errors import InputError, brief
 from .ledger import Ledger, Status
 from .ledger import Record as Record
@@ -101,7 +101,7 @@ class Distribution:
         InputError
             If `p` is out of range or the rule is not known.
         """
-        if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 100:
+        if not is_number(p) or not 0 <= p <= 100:
             raise InputError(f"a percentile lies between 0 and 100, not {brief(p)}")
         if rule not in PERCENTILE_RULES:
             known = ", ".join(PERCENTILE_RULES)
@@ -185,8 +185,7 @@ class SLO:
         for name, value in (("ttft_ms", self.ttft_ms), ("tpot_ms", self.tpot_ms)):
             if value is None:
                 continue
-            number = isinstance(value, int | float) and type(value) is not bool
-            if not (number and 0 < value <= MOST):
+            if not (is_number(value) and 0 < value <= MOST):
                 raise InputError(
                     f"SLO: {name} must be a positive number of ms up to {MOST:.0e}, "
                     f"not {brief(value)}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from .checks import is_number
 from .errors import InputError, brief
 
 NS_PER_S = 1_000_000_000
@@ -30,8 +31,7 @@ def ns_from_s(seconds: float, what: str = "a time") -> int:
     InputError
         If `seconds` is not a number, is negative, or beyond `MAX_SECONDS`.
     """
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not number or not 0 <= seconds <= MAX_SECONDS:
+    if not is_number(seconds) or not 0 <= seconds <= MAX_SECONDS:
         raise InputError(
             f"{what} must be a number of seconds from 0 to {MAX_SECONDS}, not {brief(seconds)}"
         )

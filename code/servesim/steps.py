@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from .checks import is_number
 from .errors import InputError, brief
 from .svg import element, esc
 
@@ -47,12 +48,7 @@ class Steps:
         InputError
             If it is none, or below zero.
         """
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float))
-            or not 0 <= value <= MOST_STEPS
-            or value != int(value)
-        ):
+        if not is_number(value) or not 0 <= value <= MOST_STEPS or value != int(value):
             raise InputError(
                 f"explore: {self.name} must be a step, a whole number from 0 on, not {brief(value)}"
             )

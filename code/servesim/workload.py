@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
-from .checks import MOST, file_name, list_of, one_of
+from .checks import MOST, file_name, is_number, list_of, one_of, seed_number
 from .errors import InputError, brief
 from .request import MAX_SECONDS, NS_PER_S, Request, ns_from_s
 
@@ -223,8 +223,7 @@ def gamma(
 def _gamma(
     n: int, rate: float, cv: float, prompt: Lengths, output: Lengths, seed: int
 ) -> Iterator[Request]:
-    number = isinstance(cv, int | float) and not isinstance(cv, bool)
-    if not number or not MIN_CV <= cv <= MAX_CV:
+    if not is_number(cv) or not MIN_CV <= cv <= MAX_CV:
         raise InputError(f"cv must be a number from {MIN_CV} to {MAX_CV}, not {brief(cv)}")
     shape = 1 / cv**2
     scale = 1 / (_positive("rate", rate) * shape)
@@ -375,14 +374,12 @@ def _count(n: int) -> int:
 
 
 def _seed(seed: int) -> int:
-    if type(seed) is not int or not -(2**63) <= seed < 2**63:
-        raise InputError(f"seed must be a whole number of at most 64 bits, not {brief(seed)}")
+    seed_number(seed=seed)
     return seed
 
 
 def _positive(name: str, value: float) -> float:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (good and 0 < value <= MOST):
+    if not (is_number(value) and 0 < value <= MOST):
         raise InputError(f"{name} must be a positive number up to {MOST:.0e}, not {brief(value)}")
     return float(value)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from .. import svg
-from ..checks import list_of, text
-from ..errors import InputError, brief
+from ..checks import list_of, seed_number, text
+from ..errors import InputError
 from ..lives import lives as lives_of
 from ..metrics import Result
 from ..request import NS_PER_MS, Request
@@ -176,8 +176,7 @@ def drawn(seed: int, make: Callable[[random.Random], T], good: Callable[[T], boo
     InputError
         If the seed is not a whole number.
     """
-    if type(seed) is not int or not -(2**63) <= seed < 2**63:
-        raise InputError(f"exercise: the seed must be a whole number, not {brief(seed)}")
+    seed_number(**{"exercise: the seed": seed})
     rng = random.Random(seed)
     while not good(case := make(rng)):
         pass

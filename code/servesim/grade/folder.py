@@ -21,14 +21,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..checks import by_annotation, file_name, instance, maybe, number_from
+from ..checks import by_annotation, file_name, instance, maybe, number_from, seed_number
 from ..errors import InputError
 from ..output import Bar, check_writable, whole_lines, write_whole
 from ..sweep import Processes, simulator_digest
 from . import isolation, report
 from .assignment import Assignment, Case
 from .assignments import find
-from .hidden import folder_of, hidden_cases, seed_in, seed_number
+from .hidden import folder_of, hidden_cases, seed_in
 from .judge import Judge, Score, refused
 from .process import Child, Limits
 from .roster import Entry, Submission, cell, days_late, printable, utc

@@ -12,10 +12,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from ..checks import file_name, instance, maybe
+from ..checks import file_name, instance, maybe, seed_number
 from ..errors import InputError
 from .assignment import Assignment, FileRule
-from .hidden import folder_of, seed_in, seed_number
+from .hidden import folder_of, seed_in
 from .judge import Mark, Score
 from .roster import counting
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from ..checks import file_name, instance
-from ..errors import InputError, brief
+from ..checks import file_name, instance, seed_number
+from ..errors import InputError
 from .assignment import Assignment, Case
 
 
@@ -49,20 +49,6 @@ def seed_in(place: Path, given: int | None = None) -> int:
         raise InputError(f"{path} does not exist; write a number into it, or give --seed") from None
     except ValueError:
         raise InputError(f"{path}: must hold a whole number, the seed") from None
-
-
-def seed_number(**options: int) -> None:
-    """Check that options are whole numbers of at most 64 bits.
-
-    Raises
-    ------
-    InputError
-    """
-    for name, value in options.items():
-        if type(value) is not int or not -(2**63) <= value < 2**63:
-            raise InputError(
-                f"{name} must be a whole number of at most 64 bits, not {brief(value)}"
-            )
 
 
 def hidden_cases(assignment: Assignment, folder: str | Path, seed: int | None) -> list[Case]:
