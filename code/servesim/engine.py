@@ -620,17 +620,15 @@ class Engine:
             self.view.clock_ns if self.arrivals_by_step else due_at,
             r.output_len + self.uncounted,
             self._final(r),
-            r.prompt_len + (predicted or 1) - 1 if self.view.reserve_all else 0,
+            r.prompt_len + predicted - 1 if predicted and self.view.reserve_all else 0,
         )
         self.jobs[r.id] = job
         self.view.waiting.append(job.progress)
         if self.record_steps:
             self.arrived.append(r.id)
 
-    def _prediction(self, r: Request) -> int | None:
+    def _prediction(self, r: Request) -> int:
         """Return how many tokens a policy that may know it expects of a request."""
-        if not self.tell_output:
-            return None
         target = r.output_len + self.uncounted
         predict = _read(self.policy, "predict")
         if predict is None:
@@ -652,8 +650,7 @@ class Engine:
 
     def _claim(self, r: Request) -> int:
         """Return how many tokens a request reserves room for; 0 if it buys on demand."""
-        predicted = self._prediction(r) if self.view.reserve_all else None
-        return 0 if predicted is None else r.prompt_len + predicted - 1
+        return r.prompt_len + self._prediction(r) - 1 if self.view.reserve_all else 0
 
     def _final(self, r: Request) -> int:
         """Return the most tokens a request will have in the cache.
@@ -731,8 +728,7 @@ class Engine:
         del self.jobs[job.request.id]
         self._write_down(job, status)
         self.past.system_ns += self.view.clock_ns - job.arrived_ns
-        if self.on_done is not None:
-            self._report(job.row)
+        self._report(job.row)
 
     def _release(self, job: Job) -> None:
         """Take a job out of the batch and its blocks back."""
