@@ -1,6 +1,7 @@
 """What the engine writes down, on runs small enough to add up by hand."""
 
 import inspect
+import itertools
 
 import pytest
 
@@ -273,33 +274,29 @@ def test_reasons_of_a_plan_that_waits_are_kept_for_the_next_step():
     assert not second.paused
 
 
-class TurnsAway:
-    """Both come in; then `plans`, one after the other."""
-
-    def __init__(self, *plans):
-        self.plans, self.seen = list(plans), []
-
-    def plan(self, view):
-        if view.step == 0 and len(view.waiting) == 3:
-            return Plan([(0, 5)])
-        return self.plans.pop(0) if self.plans else Continuous().plan(view)
-
-
 @pytest.mark.parametrize(
-    ("plan", "steps"),
+    ("plans", "scheduled"),
     [
-        # Nothing is computed, so no step: the other two take three more, or are done in four.
-        (Plan(rejected=[2]), 5),
-        # Somebody is in the plan: it is a step.
-        (Plan([(1, 5)], rejected=[2]), 5),
-        (Plan(rejected=[2], decode_all=True), 6),
-        (Plan(rejected=[2], preempted=[0]), 6),
+        # Nothing is computed, so it is no step, and the policy is asked again.
+        ([Plan([(0, 5)]), Plan(rejected=[2])], [[0], [0, 1]]),
+        ([Plan(rejected=[2], decode_all=True)], [[0, 1]]),
+        # Somebody is in the plan, or is thrown out: it is a step.
+        ([Plan([(0, 5)]), Plan([(1, 5)], rejected=[2])], [[0], [1], [0, 1]]),
+        ([Plan([(0, 5)]), Plan(rejected=[2], decode_all=True)], [[0], [0], [0, 1]]),
+        ([Plan([(0, 5)]), Plan(rejected=[2], preempted=[0])], [[0], [], [0, 1]]),
     ],
 )
-def test_a_plan_that_turns_away_is_a_step_if_it_does_more(plan, steps):
+def test_a_plan_that_turns_away_is_a_step_if_it_does_more(plans, scheduled):
+    class Scripted:
+        def plan(self, view):
+            return plans[asked] if (asked := next(count)) < len(plans) else rest.plan(view)
+
+    count, rest = itertools.count(), Continuous()
     requests = [ss.Request(i, 0, 5, 4) for i in range(3)]
-    run = ss.simulate(requests, TurnsAway(plan), cost=STEP, record_steps=True)
-    assert (run.steps, run.count("rejected"), run.count("finished")) == (steps, 1, 2)
+    run = ss.simulate(requests, Scripted(), cost=STEP, record_steps=True)
+    steps = [sorted(s.id for s in step.scheduled) for step in run.step_records]
+    assert steps[: len(scheduled)] == scheduled
+    assert (run.count("rejected"), run.count("finished")) == (1, 2)
 
 
 # --- steps taken at once
@@ -376,6 +373,16 @@ def test_a_promise_that_goes_with_a_preemption_does_not_hold(skip):
 
 
 @pytest.mark.parametrize("skip", [True, False])
+def test_a_promise_of_nobody_is_an_empty_step(skip):
+    class Rests(Joins):
+        def then(self, view):
+            return Plan(decode_all=view.step > 2, repeatable=True)
+
+    run = ss.simulate(TWO, Rests(), cost=STEP, skip=skip)
+    assert [r.e2e_ns for r in run.records] == [(4 + 2) * MS] * 2
+
+
+@pytest.mark.parametrize("skip", [True, False])
 def test_a_promise_that_goes_with_a_chunk_does_not_hold(skip):
     class Chunks(Joins):
         """Four tokens of each prompt in each step, and promises to go on so."""
@@ -399,11 +406,11 @@ def test_who_is_named_unseen_needs_the_blocks_that_it_needs_now(skip):
             if view.step == 0:
                 return Plan([(0, 16), (1, 16)])
             # Both have bought their second block in the second step; none is left.
-            return Plan(decode_all=True, repeatable=True) if view.step < 3 else Plan([(0, 1)])
+            return Plan([(0, 1)] if view.waiting else [], not view.waiting, repeatable=True)
 
-    requests = [ss.Request(0, 0, 16, 8), ss.Request(1, 0, 16, 3)]
-    options = {"cost": STEP, "kv": ss.KVCache(4), "skip": skip, "max_steps": 6}
-    assert ss.simulate(requests, Unseen(), **options).records[0].output_tokens == 6
+    requests = [*(ss.Request(i, 0, 16, 9) for i in range(2)), ss.Request(2, 3 * MS, 1, 1)]
+    run = ss.simulate(requests, Unseen(), cost=STEP, kv=ss.KVCache(4), skip=skip, max_steps=6)
+    assert [r.output_tokens for r in run.records] == [6, 3, 0]
 
 
 @pytest.mark.parametrize("student_s", [True, False])

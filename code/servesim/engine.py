@@ -708,10 +708,9 @@ class Engine:
             self.outgrowing += job.claim < job.final
         self.batch.join(r)
         head = waiting.popleft()
-        if head is r:
-            return False
-        waiting.appendleft(head)
-        return True
+        if head is not r:
+            waiting.appendleft(head)
+        return head is not r
 
     def _turn_away(self, ids: list[int]) -> None:
         """Let requests go that the policy does not want to serve."""
