@@ -1,6 +1,7 @@
 """Every rule of the audit stops the policy that breaks it, with step, request and rule."""
 
 import pickle
+from functools import partial
 
 import pytest
 
@@ -496,15 +497,16 @@ def test_a_request_that_throws_itself_out_for_ever():
     assert stopped(restless).rule == "progress"
 
 
+def sisyphus(view):
+    """Let one decode a little, throw it out and compute it again, to the same point each time."""
+    assert view.step < 10_000
+    if view.running and view.running[0].produced == 2:
+        return ss.Plan(preempted=[view.running[0].id])
+    r = (view.running or view.waiting)[0]
+    return ss.Plan([(r.id, 1 if r.produced == 2 else r.missing)])
+
+
 def test_one_request_that_never_gets_to_its_end():
-    """It decodes a little, is thrown out and computed again, to the same point each time."""
-
-    def sisyphus(view):
-        if view.running and view.running[0].produced == 2:
-            return ss.Plan(preempted=[view.running[0].id])
-        r = (view.running or view.waiting)[0]
-        return ss.Plan([(r.id, 1 if r.produced == 2 else r.missing)])
-
     assert stopped(sisyphus, [ss.Request(0, 0, 10, 5)]).rule == "progress"
 
 
@@ -513,6 +515,24 @@ def test_a_stall_can_be_recorded_instead():
     assert result.outcome == "stalled"
     assert {r.status for r in result.records} == {"unfinished"}
     assert result.output_tokens == 0
+
+
+def test_circles_can_be_recorded_instead_and_end_where_nothing_else_ends_them():
+    run = partial(ss.simulate, [ss.Request(0, 0, 10, 5)], policy(sisyphus), on_stall="record")
+    assert run().outcome == "stalled"
+    assert run(max_steps=9000).outcome == "max_steps"
+
+
+@pytest.mark.parametrize(("base_ms", "outcome"), [(0, "stalled"), (1, "completed")])
+def test_who_is_to_come_ends_no_stall_if_no_time_passes(base_ms, outcome):
+    def rests(view):
+        assert view.step < 1000
+        return everybody(view) if len(view.waiting) > 1 or view.running else ss.Plan()
+
+    requests = [ss.Request(0, 0, 10, 5), ss.Request(1, 20 * 10**6, 10, 5)]
+    cost = ss.cost.Affine(base_ms=base_ms)
+    run = ss.simulate(requests, policy(rests), cost=cost, on_stall="record", stall_steps=10)
+    assert run.outcome == outcome
 
 
 def test_a_short_pause_is_no_stall():

@@ -319,8 +319,10 @@ class Watch:
     empty_steps : int
         Steps in a row with nothing in them, after which a run stands still.
     tolerant : bool
-        True: that is an outcome, unless somebody is still to come, and going round in circles is
-        allowed. False: both are errors.
+        True: that is an outcome, unless time passes until somebody comes. So is going round in
+        circles, if nothing else ends it. False: both are errors.
+    cut : bool
+        Whether the run ends after so many steps whatever it does.
 
     Attributes
     ----------
@@ -328,15 +330,17 @@ class Watch:
         Tokens computed since any request last got further than ever before.
     """
 
-    def __init__(self, empty_steps: int, tolerant: bool) -> None:
-        self._allowed, self._tolerant = empty_steps, tolerant
+    def __init__(self, empty_steps: int, tolerant: bool, cut: bool) -> None:
+        self._allowed, self._tolerant, self._cut = empty_steps, tolerant, cut
         self._empty = self._steps = self.tokens = 0
 
     def got_further(self) -> None:
         """Note that in this step a request has more tokens in the cache than it ever had."""
         self._empty = self._steps = self.tokens = 0
 
-    def stands_still(self, view: View, jobs: Collection[Job], plan: Plan) -> bool:
+    def stands_still(
+        self, view: View, jobs: Collection[Job], plan: Plan, time_passes: bool
+    ) -> bool:
         """Tell, after a step in which nobody got further, whether the run stands still.
 
         Parameters
@@ -346,6 +350,8 @@ class Watch:
             The requests in the system.
         plan : Plan
             What was done.
+        time_passes : bool
+            Whether the step took time, and so the next arrival has come nearer.
 
         Raises
         ------
@@ -354,16 +360,17 @@ class Watch:
         """
         self._steps += 1
         self._empty = 0 if plan.scheduled or plan.preempted else self._empty + 1
+        in_circles = self._steps % 1000 == 0 and self._in_circles(jobs)
         if self._tolerant:
-            if view.more_to_come:
+            if view.more_to_come and time_passes:
                 self._empty = 0
-            return self._empty >= self._allowed
+            return self._empty >= self._allowed or (in_circles and not self._cut)
         if self._empty >= self._allowed:
             detail = (
                 f"nothing was scheduled in {self._allowed} steps in a row; "
                 "schedule something, or wait for the next arrival"
             )
-        elif self._steps and self._steps % 1000 == 0 and self._in_circles(jobs):
+        elif in_circles:
             detail = (
                 f"in {self._steps} steps {self.tokens} tokens were computed again and no request "
                 "got any further: the preemptions go round in circles"

@@ -202,7 +202,9 @@ class Engine:
         self.iterations = self.preemptions = self.taken = 0
         self.cached = 0  # tokens in the KV cache
         self.past = Past()
-        self.watch = audit.Watch(stall_steps, tolerant=on_stall == "record")
+        self.watch = audit.Watch(
+            stall_steps, tolerant=on_stall == "record", cut=max_steps is not None
+        )
         self.arrived: list[int] = []  # since the last step, for its record
         self.rejected: list[int] = []  # turned away by the policy since then
         self.paused: dict[int, str] = {}  # reasons of plans since then that took no step
@@ -270,6 +272,7 @@ class Engine:
             return False
 
         self.iterations += 1
+        start = view.clock_ns
         view.free_blocks, view.holes = pool.free, pool.holes() if self.kv.contiguous else None
         view.more_to_come = arrivals.next is not None
         given = audit.given(view)
@@ -294,7 +297,9 @@ class Engine:
                 return True  # nothing is computed, so no time passes
         if self._take_step(plan, grants):
             self.watch.got_further()
-        elif self.watch.stands_still(view, self.jobs.values(), plan):
+        elif self.watch.stands_still(
+            view, self.jobs.values(), plan, self.arrivals_by_step or view.clock_ns > start
+        ):
             self.outcome = "stalled"
             return False
         return True
