@@ -6,7 +6,6 @@ The format ``vllm-sched-trace/1`` is described beside the traces. Its clock coun
 
 from __future__ import annotations
 
-import gzip
 import json
 import zlib
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from . import reading
 from .checks import file_name, instance
 from .cost import Affine
 from .engine import simulate
@@ -54,8 +54,7 @@ def read(path: str | Path) -> Iterator[dict[str, Any]]:
     if not name.endswith((".json", ".jsonl")):
         raise InputError(f"{path}: a trace file ends in .json, .json.gz or .jsonl.gz")
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+        text = reading.whole(path, path).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     lines = text.split("\n") if name.endswith(".jsonl") else [text]

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from . import checks, cost, workload
+from . import checks, cost, reading, workload
 from .engine import SupportsPlan
 from .errors import InputError, PolicyError, brief, without_frames_above
 from .metrics import SLO, SLO_PRESETS
@@ -146,7 +146,7 @@ def policy(text: str) -> SupportsPlan:
 def _class_in(path: Path, name: str) -> Callable[..., SupportsPlan]:
     checks.file_name(policy=path)
     try:
-        text = path.read_bytes()
+        text = reading.whole(path, f"policy file {path}")
     except FileNotFoundError:
         raise InputError(f"policy file {path} does not exist") from None
     except OSError as error:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import bisect
 import csv
-import gzip
-import io
 import json
 import math
 import random
@@ -25,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
+from . import reading
 from .checks import MOST, file_name, is_number, list_of, one_of, seed_number
 from .errors import InputError, brief
 from .request import MAX_SECONDS, NS_PER_S, Request, ns_from_s
@@ -407,9 +406,7 @@ def load(path: str | Path) -> list[Request]:
 
 def _open(path: Path) -> TextIO:
     try:
-        if path.suffix == ".gz":
-            return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8-sig", newline="")
-        return path.open(encoding="utf-8-sig", newline="")
+        return reading.text_of(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
 
@@ -419,7 +416,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     number = 0
     with _open(path) as file:
         try:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(reading.lines(file, path), 1):
                 if line.strip():
                     yield number, line
         except UnicodeDecodeError:

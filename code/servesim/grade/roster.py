@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..checks import file_name, instance, list_of, maybe, number_from
 from ..errors import InputError, brief
+from ..reading import lines
 from .source import NOTEBOOK
 
 IN_NAME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T_ -](\d\d)[-:.h]?(\d\d)(?:[-:.m]?(\d\d))?")
@@ -158,8 +159,8 @@ def read_roster(file: str | Path) -> dict[str, str]:
     file_name(**{"--roster": file})
     path = Path(file)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            rows = list(csv.DictReader(lines))
+        with path.open(encoding="utf-8-sig", newline="") as text:
+            rows = list(csv.DictReader(lines(text, f"--roster {path}")))
     except OSError as error:
         raise InputError(f"--roster {path}: {error.strerror or error}") from None
     except (UnicodeDecodeError, csv.Error) as error:
