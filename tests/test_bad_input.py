@@ -37,8 +37,10 @@ from servesim import (
     evidence,
     exercises,
     explore,
+    output,
     page,
     predict,
+    reading,
     replay,
     spec,
     stepper,
@@ -755,7 +757,7 @@ GRADER = "called by the grader with what it has read and looked at"
 
 INNER_MODULES = {
     **dict.fromkeys(("arrivals", "audit", "batch", "job", "ledger", "runs", "stretch"), OWN),
-    **dict.fromkeys(("checks", "errors", "output", "policies.draft"), OWN),
+    **dict.fromkeys(("checks", "errors", "output", "reading", "policies.draft"), OWN),
     **dict.fromkeys(("book", "lives", "plots", "story", "studies"), BOOK),
     **dict.fromkeys(("figs", "svg", "exercises", "grade.pages"), BOOK),
     **dict.fromkeys(("grade.child", "grade.isolation", "grade.judge", "grade.load"), GRADER),
@@ -1215,6 +1217,18 @@ def test_no_file_a_folder_and_a_locked_file_are_told(name, tmp_path):
         is_told(read, path)
 
 
+@pytest.mark.parametrize("name", [name for name in READERS if name != "student.py"])
+def test_a_file_without_an_end_is_told(name, tmp_path, monkeypatch):
+    """Such as a link to /dev/zero, or a few packed bytes that are gigabytes when unpacked."""
+    for most in ("MOST_LINE", "MOST_BYTES"):
+        monkeypatch.setattr(reading, most, 5000)
+    path = tmp_path / name
+    path.write_bytes(packed(name, b"1" * 5001))
+    assert "has more than 5,000" in is_told(READERS[name][0], path)
+    path.write_bytes(packed(name, b"1" * 5000))
+    assert "has more than" not in is_told(READERS[name][0], path)
+
+
 NOBODY = pytest.mark.usefixtures("no_hang")
 
 
@@ -1320,6 +1334,21 @@ def test_a_file_is_there_as_a_whole_or_as_it_was(what, trouble, here, monkeypatc
     assert not list(here.glob("*.part"))
 
 
+@pytest.mark.parametrize("what", WRITES)
+def test_a_folder_in_the_way_is_told(what, here, capsys):
+    name, argv = WRITES[what]
+    (here / f"{name}.part").mkdir()
+    assert MAINS[what.split()[0]]([*argv, name]) == 2
+    _, err = capsys.readouterr()
+    assert not clear(err.rstrip("\n"), name)
+    assert not (here / name).exists()
+
+
+def test_a_name_that_is_no_utf_8_can_be_written_down(tmp_path):
+    output.write_whole(tmp_path / "out.html", "ü\udcff")
+    assert (tmp_path / "out.html").read_bytes() == b"\xc3\xbc\\udcff"
+
+
 @pytest.mark.parametrize("what", ["servesim sweep --out", "grade grade --out"])
 def test_where_the_notes_cannot_grow_it_is_told(what, here, monkeypatch, capsys):
     """The points and marks that are finished are kept as they come: the disk may fill up there."""
@@ -1374,6 +1403,53 @@ def test_output_that_goes_nowhere(program, command, end, here, monkeypatch, caps
     else:
         assert status == 2
         assert re.fullmatch(r"servesim(\.grade)?: the output cannot be written: .*\n", err)
+
+
+@pytest.mark.parametrize(("program", "command"), PRINTS)
+@pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
+def test_a_closed_stream_is_no_error(program, command, closed, here, monkeypatch, capsys):
+    """As ``>&-`` leaves it. Of ``2>&-`` the sentence must not turn up among the results."""
+    (here / "t.json").write_bytes(ONE_TRACE)
+    for argv, statuses in (([command, *PRINTS[program, command]], (0, 1)), (["nosuch"], (2,))):
+        monkeypatch.setattr(sys, closed, None)
+        assert MAINS[program](argv) in statuses
+        with getattr(sys, closed):
+            monkeypatch.undo()
+        out, err = capsys.readouterr()
+        assert bool(err) == (closed != "stderr" and 2 in statuses)
+        assert bool(out) == (closed != "stdout" and 2 not in statuses)
+        monkeypatch.chdir(here)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this needs /dev/full")
+@pytest.mark.parametrize("program", PARSERS)
+def test_a_sentence_that_cannot_be_printed_leaves_the_status(program, monkeypatch):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        assert MAINS[program](["nosuch"]) == 2
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("program", PARSERS)
+def test_a_folder_that_is_gone_is_told(program, tmp_path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert MAINS[program](["--version"]) == 2
+    assert not clear(capsys.readouterr().err.rstrip("\n"), "current folder")
+
+
+@pytest.mark.parametrize("program", PARSERS)
+def test_too_little_memory_is_told(program, monkeypatch, capsys):
+    def full(text):
+        raise MemoryError
+
+    monkeypatch.setattr(cli.spec, "requests", full)
+    monkeypatch.setattr(grade_cli, "find", full)
+    command = "run" if program == "servesim" else "check"
+    assert MAINS[program]([command, *PRINTS[program, command]]) == 2
+    assert not clear(capsys.readouterr().err.rstrip("\n"), "memory")
 
 
 def test_every_command_that_prints_is_in_that_table():

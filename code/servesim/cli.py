@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
@@ -17,7 +16,7 @@ from .engine import Engine
 from .errors import InputError, PlanError, PolicyError
 from .kv import KVCache
 from .metrics import SLO, SLO_PRESETS, Result
-from .output import Bar, check_writable, say, write_whole
+from .output import Bar, begin, check_writable, complain, say, write_whole
 from .policies import BUILT_IN
 from .request import Request
 from .table import text_table, told
@@ -256,10 +255,7 @@ def _sweep(args: argparse.Namespace) -> str:
         )
     failed = sum(row["error"] is not None for row in rows)
     if failed:
-        print(
-            f"servesim: {failed} of {len(rows)} runs failed; the column `error` says why",
-            file=sys.stderr,
-        )
+        complain(f"servesim: {failed} of {len(rows)} runs failed; the column `error` says why")
     return f"{args.out}: {len(rows)} rows" if args.out else sweep.as_text(rows, ".csv").rstrip()
 
 
@@ -353,6 +349,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 if all went well, 2 for bad input, 1 for a policy that fails, 130 for Ctrl-C.
     """
     try:
+        begin()
         args = parser().parse_args(argv)
         say(args.run(args))
     except InputError as error:
@@ -362,11 +359,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{who} broke a rule in {error}", BAD_POLICY)
     except PolicyError as error:
         return _fail("\n".join(error.lines()), BAD_POLICY)
+    except MemoryError:
+        return _fail("there is not enough memory for so much; ask for less", BAD_INPUT)
     except KeyboardInterrupt as stop:
         return _fail(" ".join(["interrupted", *getattr(stop, "__notes__", [])]), INTERRUPTED)
     return 0
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"servesim: {message}", file=sys.stderr)
+    complain(f"servesim: {message}")
     return status

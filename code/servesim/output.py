@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from .checks import file_name
 from .errors import InputError
@@ -29,7 +30,9 @@ def check_writable(file: str | Path, named: str) -> None:
         file_name(file=path)
         special = path.exists() and not path.is_file()  # a folder, or a device such as /dev/null
         if not special:
-            file_name(part=_part_of(path))  # which is longer
+            part = _part_of(path)
+            file_name(part=part)  # which is longer
+            special = part.exists() and not part.is_file()
     except InputError:
         special = True
     if special or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
@@ -39,6 +42,8 @@ def check_writable(file: str | Path, named: str) -> None:
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file completely or not at all; text as UTF-8.
 
+    What UTF-8 has no sign for, as a file's name may hold, is spelled as an escape.
+
     Raises
     ------
     InputError
@@ -46,12 +51,15 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """
     part = _part_of(path)
     try:
-        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        if isinstance(content, str):
+            content = content.encode("utf-8", "backslashreplace")
+        part.write_bytes(content)
         part.replace(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _part_of(path: Path) -> Path:
@@ -73,6 +81,26 @@ def whole_lines(path: Path) -> list[bytes]:
     return whole.splitlines()
 
 
+def begin() -> None:
+    """See that there is what each command needs: a current folder, and the standard streams.
+
+    Where a stream was closed (``>&-``) a file opened later would take its place.
+
+    Raises
+    ------
+    InputError
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise InputError(
+            f"the current folder cannot be used ({error.strerror}); change to one that is there"
+        ) from None
+
+
 def say(text: str, end: str = "\n") -> None:
     """Print; what the terminal has no sign for is spelled as an escape.
 
@@ -87,10 +115,22 @@ def say(text: str, end: str = "\n") -> None:
     try:
         print(text.encode(code, "backslashreplace").decode(code), end=end, flush=True)
     except OSError as error:
-        # What is left in the buffer must not fail once more when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise InputError(f"the output cannot be written: {error.strerror}") from None
+
+
+def complain(sentence: str) -> None:
+    """Print on stderr. If even that cannot be written, the exit status has to do."""
+    try:
+        print(sentence, file=sys.stderr, flush=True)
+    except OSError:
+        _silence(sys.stderr)
+
+
+def _silence(stream: TextIO) -> None:
+    """Let a stream lead nowhere: what is in its buffer must not fail again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Bar:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .. import __version__
 from ..checks import file_name
 from ..errors import InputError
-from ..output import check_writable, say, write_whole
+from ..output import begin, check_writable, complain, say, write_whole
 from . import report
 from .assignments import NAMES, find
 from .checking import counterexample, first_answer, where
@@ -282,15 +281,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 if all went well, 1 if points were lost, 2 for bad input, 130 for Ctrl-C.
     """
     try:
+        begin()
         args = parser().parse_args(argv)
         status: int = args.run(args)
         return status
     except InputError as error:
         return _fail(str(error), BAD_INPUT)
+    except MemoryError:
+        return _fail("there is not enough memory for so much; ask for less", BAD_INPUT)
     except KeyboardInterrupt as stop:
         return _fail(" ".join(["interrupted", *getattr(stop, "__notes__", [])]), INTERRUPTED)
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"servesim.grade: {message}", file=sys.stderr)
+    complain(f"servesim.grade: {message}")
     return status
