@@ -8,6 +8,7 @@ import pytest
 import servesim as ss
 from servesim.audit import RULES
 from servesim.plan import everything
+from tests.bad_values import HUGE
 
 THREE = [ss.Request(i, 0, 10, 3) for i in range(3)]
 
@@ -548,6 +549,13 @@ def test_two_empty_steps_between_any_two_are_no_stall():
 
 
 # --- the errors themselves
+
+
+@pytest.mark.parametrize("what", ["scheduled", "preempted", "rejected"])
+def test_a_number_that_is_no_id_is_told_without_it(what):
+    """Python refuses to print one so long."""
+    error = stopped(lambda view: ss.Plan(**{what: [(HUGE, 1) if what == "scheduled" else HUGE]}))
+    assert (error.request, error.step) == (None, 0)
 
 
 def test_a_plan_error_is_data_and_can_be_sent():

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from servesim import svg
 from servesim.errors import InputError
 
-NASTY = """<script>alert("1")</script> & 'quoted' ]]> \x07"""
+NASTY = """<script>alert("1")</script> & 'quoted' ]]> \x07\udcff"""
 NS = "{http://www.w3.org/2000/svg}"
 LIVE_CSS = Path(__file__).parents[1] / "_static" / "live" / "live.css"
 
@@ -194,6 +194,7 @@ def test_labels_cannot_break_out(panel: str) -> None:
     text = "".join(root.itertext())
     assert "alert" in text
     assert "\x07" not in text
+    assert "\udcff" not in text
     page = figure.to_html()
     assert "<script" not in page
     ET.fromstring(f"<div>{page}</div>")

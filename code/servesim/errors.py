@@ -38,7 +38,7 @@ class PlanError(RuntimeError):
     step : int
         Index of the step that was being planned.
     request : int or None
-        Id of the request concerned, if the rule concerns one.
+        Id of the request concerned, if the rule concerns one, and it can be printed.
     rule : str
         Short name of the rule, for example ``"blocks"``; see `servesim.audit.RULES`.
     detail : str
@@ -46,6 +46,8 @@ class PlanError(RuntimeError):
     """
 
     def __init__(self, step: int, request: int | None, rule: str, detail: str) -> None:
+        if request is not None and request.bit_length() > 1000:  # Python prints no longer ones
+            request = None
         self.step, self.request, self.rule, self.detail = step, request, rule, detail
         about = "" if request is None else f", request {request}"
         super().__init__(f"step {step}{about}, rule '{rule}': {detail}")

@@ -11,12 +11,12 @@ from typing import TypeAlias
 from .look import FONT, TEXT, Style, paint
 from .numbers import num
 
-_FORBIDDEN = r"\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff"
+_FORBIDDEN = r"\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
 _forbidden, _special = re.compile(f"[{_FORBIDDEN}]"), re.compile(f"[{_FORBIDDEN}&<>\"']")
 
 
 def esc(text: str) -> str:
-    """Escape text for markup, and drop the control characters that XML forbids."""
+    """Escape text for markup, and drop the characters that XML forbids."""
     if not _special.search(text):  # nearly all: a figure has thousands
         return text
     return html.escape(_forbidden.sub("", text), quote=True)
