@@ -145,6 +145,31 @@ def test_a_block_holds_16_tokens_unless_told_otherwise():
     assert ss.KVCache().block_size == 16
 
 
+@pytest.mark.parametrize("contiguous", [False, True])
+def test_a_pool_gives_all_it_has_and_no_more(contiguous):
+    pool = ss.KVCache(4, contiguous=contiguous).pool()
+    assert (pool.free, pool.held, pool.peak) == (4, 0, 0)
+    pool.take(ss.Progress(0, 20, 1), 0)
+    assert (pool.free, pool.peak) == (4, 0)
+    pool.take(ss.Progress(0, 60, 1), 4)
+    assert (pool.free, pool.held, pool.peak) == (0, 4, 4)
+    with pytest.raises(ValueError, match="request 1 takes 1 blocks"):
+        pool.take(ss.Progress(1, 1, 1), 1)
+
+
+def test_blocks_are_not_taken_back_by_taking_fewer_than_none():
+    with pytest.raises(ValueError, match="request 0 takes -1 blocks"):
+        ss.KVCache(4).pool().take(ss.Progress(0, 20, 1), -1)
+
+
+@pytest.mark.parametrize(("blocks", "null_block"), [(1, False), (2, True)])
+def test_one_block_can_be_cut_up_and_none_cannot(blocks, null_block):
+    cache = ss.KVCache(blocks, null_block=null_block, contiguous=True)
+    assert (cache.usable, cache.largest) == (1, 1)
+    with pytest.raises(ss.InputError, match="blocks"):
+        ss.KVCache(blocks - 1, null_block=null_block, contiguous=True)
+
+
 def test_one_block_is_not_blocks():
     assert [so_many(n) for n in range(3)] == ["0 blocks", "1 block", "2 blocks"]
 

@@ -201,6 +201,32 @@ def test_numbers_that_no_column_holds_are_numbers(values):
     assert seen.mean == pytest.approx(float(sum(values) / 2))
 
 
+def test_a_sum_is_exact_whatever_the_order():
+    assert Distribution.of([1e16, 1.0, -1e16]).mean == 1 / 3
+    assert Distribution([(1e16, 1), (1.0, 1), (-1e16, 1)]).mean == 1 / 3
+
+
+HUGE = 10**400  # no float holds it
+
+
+@pytest.mark.parametrize("values", [[math.nan], [1, math.nan], [HUGE], [-HUGE], [HUGE, -HUGE]])
+def test_what_no_figure_can_show_is_refused(values):
+    with pytest.raises(ss.InputError, match=r"^values must hold numbers only"):
+        Distribution.of(values)
+    with pytest.raises(ss.InputError, match=r"^counts must hold numbers only"):
+        Distribution([(value, 1) for value in values])
+
+
+@pytest.mark.parametrize("counts", [[(1, -1)], [(1, 1.0)], [(-HUGE, 0)], [(1, HUGE)]])
+def test_odd_counts_are_refused(counts):
+    with pytest.raises(ss.InputError, match=r"^counts must hold numbers only"):
+        Distribution(counts)
+
+
+def test_a_value_need_not_have_been_seen():
+    assert len(Distribution([(1, 0), (2, 3)])) == 3
+
+
 def test_without_values_there_are_no_figures():
     seen = Distribution.of([])
     assert set(seen.row().values()) == {None}
@@ -285,6 +311,34 @@ def test_the_summary_of_a_run_in_which_nobody_was_served():
     assert (row["requests"], row["finished"], row["rejected"]) == (1, 0, 1)
     assert (row["makespan_s"], row["throughput_tok_s"], row["goodput_req_s"]) == (0, None, None)
     assert (row["attainment"], row["ttft_ms"]["p99"]) == (0, None)
+
+
+def test_the_summary_judges_by_the_objective_it_is_given():
+    result = one_run()
+    for slo in (SLO(1, 1), SLO(1000, 1000), SLO(2, 1000)):
+        row = result.summary(slo)
+        assert row["goodput_req_s"] == result.goodput_req_s(slo)
+        assert row["attainment"] == result.attainment(slo)
+        assert row["p99_within_slo"] is result.p99_within(slo)
+    row = result.summary()
+    assert [row[n] for n in ("goodput_req_s", "attainment", "p99_within_slo")] == [None] * 3
+    assert (row["policy"], row["kv"]["blocks"], row["kv"]["block_size"]) == (
+        result.policy,
+        result.kv.blocks,
+        result.kv.block_size,
+    )
+
+
+@pytest.mark.parametrize(("price", "per_second"), [(0, None), (1, 10**9)])
+def test_rates_and_averages_of_a_run_that_takes_next_to_no_time(price, per_second):
+    class Price:
+        def price_ns(self, work):
+            return price
+
+    kv = ss.KVCache(1)
+    result = ss.simulate([ss.Request(0, 0, 5, 1)], ss.policies.Naive(), cost=Price(), kv=kv)
+    assert (result.makespan_ns, result.throughput_tok_s) == (price, pytest.approx(per_second))
+    assert (result.mean_running, result.mean_blocks) == (price, price)
 
 
 def test_averages_over_time_are_the_integrals_over_the_span():

@@ -104,7 +104,6 @@ class BlockPool:
     """
 
     __slots__ = ("block_size", "free", "peak", "size")
-    contiguous = False
 
     def __init__(self, size: int, block_size: int) -> None:
         self.size = self.free = size
@@ -155,7 +154,6 @@ class BuddyPool(BlockPool):
     """
 
     __slots__ = ("_free", "_place")
-    contiguous = True
 
     def __init__(self, size: int, block_size: int) -> None:
         super().__init__(size, block_size)

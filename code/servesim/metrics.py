@@ -145,7 +145,8 @@ def _check_numbers(total: float, values: Sequence[float], counts: Collection[int
     """Refuse nan, which has no place in an order; numbers that no float can show; odd counts."""
     if math.isnan(total) or not _all_whole(counts) or min(counts, default=0) < 0:
         raise ValueError
-    float(total), float(values[-1] if values else 0)
+    for number in (total, *values[:1], *values[-1:]):
+        float(number)
 
 
 def _exact_sum(values: Collection[float]) -> float:
