@@ -308,6 +308,15 @@ def test_mooncake(write, name):
 
 
 @needs_traces
+def test_mooncake_s_table_is_that_of_its_trace():
+    requests = load(SHARED / "traces" / "mooncake_synthetic_trace.jsonl.gz")
+    for side in ("prompt", "output"):
+        lengths = [getattr(r, f"{side}_len") for r in requests]
+        points = [round(x) for x in np.percentile(lengths, PERCENTS)]
+        assert points == list(LENGTH_TABLES["mooncake"][side])
+
+
+@needs_traces
 @pytest.mark.parametrize(
     ("name", "rows", "first", "second"),
     [
