@@ -1,13 +1,17 @@
 """Every rule of the audit stops the policy that breaks it, with step, request and rule."""
 
 import pickle
+from copy import copy
 from functools import partial
+from operator import attrgetter
 
 import pytest
 
 import servesim as ss
 from servesim.audit import RULES
+from servesim.cost import Affine
 from servesim.plan import everything
+from servesim.request import MAX_TOKENS
 from tests.bad_values import HUGE
 
 THREE = [ss.Request(i, 0, 10, 3) for i in range(3)]
@@ -69,6 +73,8 @@ def later(plan, step):
         ss.Plan(wait=1),
         ss.Plan(wait="no"),
         ss.Plan([(0, 10)], repeatable="yes"),
+        ss.Plan([(0, 10)], until_arrival="yes"),
+        ss.Plan([(0, 10)], decode_all=1),
     ],
     ids=repr,
 )
@@ -106,11 +112,17 @@ def test_a_coroutine_is_no_plan(recwarn):
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("reasons", [{0: 1}, {"0": "no room"}, {None: None}])
-def test_reasons_are_ids_and_texts(reasons):
+@pytest.mark.parametrize(
+    ("reasons", "request_id"),
+    [({0: 1}, 0), ({"0": "no room"}, None), ({None: None}, None), ({1: "no room", 2: None}, 2)],
+)
+def test_reasons_are_ids_and_texts(reasons, request_id):
     error = stopped(lambda view: ss.Plan([(0, 10)], reasons=reasons))
-    assert error.rule == "plan"
+    assert broken(error) == (0, request_id, "plan")
     assert "reasons holds" in error.detail
+    more_to_come = [*THREE, ss.Request(9, 10**9, 1, 1)]
+    error = stopped(lambda view: ss.Plan(wait=True, reasons=reasons), more_to_come)
+    assert broken(error) == (0, request_id, "plan")
 
 
 @pytest.mark.parametrize("options", [{}, {"skip": False}, {"record_steps": True}])
@@ -225,6 +237,44 @@ def test_making_blocks_up_in_the_view_does_not_help():
     assert broken(error) == (0, 2, "blocks")
 
 
+@pytest.mark.parametrize(("preempted", "free"), [([], 1), ([0], 2), ([1], 3), ([0, 1], 4)])
+def test_who_is_thrown_out_gives_back_what_it_holds_and_no_more(preempted, free):
+    """Of 4 blocks, 0 holds one and would decode next, for which it needs another; 1 holds two."""
+
+    def plan(tokens):
+        first, then = ss.Plan([(0, 16), (1, 20)]), ss.Plan([(2, tokens)], preempted=preempted)
+        return lambda view: then if view.step else first
+
+    requests = [ss.Request(0, 0, 16, 9), ss.Request(1, 0, 99, 1), ss.Request(2, 0, 99, 1)]
+    options = {"kv": ss.KVCache(4), "never_fits": "try"}
+    cut = ss.simulate(requests, policy(plan(16 * free)), max_steps=2, **options)
+    assert cut.peak_blocks == 4
+    tokens = 16 * free + 1
+    error = stopped(plan(tokens), requests, **options)
+    assert broken(error) == (1, 2, "blocks")
+    assert error.detail == f"{free + 1} blocks are needed for {tokens} tokens, {free} are free"
+
+
+@pytest.mark.parametrize(
+    ("preempted", "needed", "free"), [([], 2, 0), ([2], 2, 1), ([0], 1, 1), ([0, 2], 1, 2)]
+)
+def test_of_those_who_decode_only_the_thrown_out_need_no_block(preempted, needed, free):
+    """Three hold a block each. Two of them decode and need another, one is in its prompt."""
+
+    def plan(view):
+        first = ss.Plan([(0, 16), (1, 16), (2, 1)])
+        return ss.Plan(decode_all=True, preempted=preempted) if view.step else first
+
+    requests = [ss.Request(0, 0, 16, 9), ss.Request(1, 0, 16, 9), ss.Request(2, 0, 16, 9)]
+    options = {"kv": ss.KVCache(3), "never_fits": "try"}
+    if needed <= free:
+        assert ss.simulate(requests, policy(plan), max_steps=2, **options).steps == 2
+        return
+    error = stopped(plan, requests, **options)
+    assert broken(error) == (1, None, "blocks")
+    assert error.detail == f"{needed} blocks are needed to decode, {free} are free"
+
+
 def test_blocks_of_the_preempted_can_be_given_to_others():
     def swap(view):
         if view.step == 1:
@@ -292,6 +342,7 @@ def test_turning_away_and_waiting_at_once():
         lambda view: ss.Plan(wait=True, rejected=[0]), [*THREE, ss.Request(9, 10**9, 1, 1)]
     )
     assert broken(error) == (0, None, "wait")
+    assert error.detail == "the plan waits and schedules at once"
 
 
 def test_who_is_turned_away_is_gone_and_counted():
@@ -350,25 +401,56 @@ def test_a_reordered_queue_leaves_out_who_is_turned_away():
 def test_waiting_with_nothing_to_come():
     error = stopped(lambda view: ss.Plan(wait=True))
     assert broken(error) == (0, None, "wait")
+    assert error.detail == "the plan waits, but no request will arrive"
 
 
 @pytest.mark.parametrize(
-    "extra", [{"scheduled": [(0, 1)]}, {"preempted": [0]}], ids=["schedule", "preempt"]
+    "extra", [{"scheduled": [(0, 1)]}, {"preempted": [0]}, {"decode_all": True}], ids=str
 )
 def test_waiting_and_working_at_once(extra):
     requests = [*THREE, ss.Request(9, 10**15, 1, 1)]
     error = stopped(later(lambda view: ss.Plan(wait=True, **extra), step=1), requests)
     assert broken(error) == (1, None, "wait")
+    assert error.detail == "the plan waits and schedules at once"
 
 
 # --- the queue and padding
 
 
 @pytest.mark.parametrize(
-    "queue", [[], [1], [1, 1], [1, 2, 2], [1, 2, 0], [1, 3], ["1", 2], [1.0, 2], [[1], 2]], ids=repr
+    ("queue", "wrong"),
+    [
+        ([], "it lists 0 requests, 2 wait; 1 too seldom"),
+        ([1], "it lists 1 requests, 2 wait; 2 too seldom"),
+        ([1, 1], "it lists 2 requests, 2 wait; 1 too often; 2 too seldom"),
+        ([1, 2, 2], "it lists 3 requests, 2 wait; 2 too often"),
+        ([1, 2, 0], "it lists 3 requests, 2 wait; 0 too often"),
+        ([1, 3, 4], "it lists 3 requests, 2 wait; 3 too often; 2 too seldom"),
+        (["1", 2], "'1' is a str: name a request by its id, a whole number (int)"),
+        ([1.0, 2], "1.0 is a float: name a request by its id, a whole number (int)"),
+        ([[1], 2], "[1] is a list: name a request by its id, a whole number (int)"),
+    ],
+    ids=repr,
 )
-def test_a_queue_that_loses_doubles_or_invents(queue):
-    assert broken(stopped(lambda view: ss.Plan([(0, 10)], queue=queue))) == (0, None, "queue")
+def test_a_queue_that_loses_doubles_or_invents(queue, wrong):
+    error = stopped(lambda view: ss.Plan([(0, 10)], queue=queue))
+    assert broken(error) == (0, None, "queue")
+    assert error.detail == wrong
+    more_to_come = [*THREE[1:], ss.Request(9, 10**9, 1, 1)]
+    error = stopped(lambda view: ss.Plan(wait=True, queue=queue), more_to_come)
+    assert (broken(error), error.detail) == ((0, None, "queue"), wrong)
+
+
+def test_a_queue_holds_whom_the_plan_throws_out_and_not_whom_it_turns_away():
+    def plan(queue):
+        second = ss.Plan(preempted=[0], rejected=[1], queue=queue)
+        return lambda view: second if view.step == 1 else ss.Plan(everything(view.waiting[:1]))
+
+    for queue in ([0, 2], [2, 0]):
+        cut = ss.simulate(THREE, policy(plan(queue)), record_steps=True, max_steps=2)
+        assert cut.step_records[1].waiting == queue
+    assert stopped(plan([0, 1, 2])).detail == "it lists 3 requests, 2 wait; 1 too often"
+    assert stopped(plan([2])).detail == "it lists 1 requests, 2 wait; 0 too seldom"
 
 
 def test_a_reordered_queue_is_kept():
@@ -393,42 +475,81 @@ def test_padding_is_a_whole_number(field, value):
 def test_padding_shorter_than_a_prompt():
     error = stopped(lambda view: ss.Plan([(0, 10)], padded_prompt=9))
     assert broken(error) == (0, 0, "padding")
+    assert error.detail == "10 tokens do not fit a prompt padded to 9"
+    error = stopped(lambda view: ss.Plan([(0, 1), (2, 2)], padded_prompt=1))
+    assert broken(error) == (0, 2, "padding")
+
+
+@pytest.mark.parametrize("padding", [{"padded_prompt": MAX_TOKENS}, {"idle_slots": MAX_TOKENS}])
+def test_padding_may_be_as_long_as_a_prompt(padding):
+    pads = policy(lambda view: ss.Plan([(0, 10)], **padding))
+    assert ss.simulate(THREE, pads, max_steps=1).steps == 1
+    more = {name: size + 1 for name, size in padding.items()}
+    assert broken(stopped(lambda view: ss.Plan([(0, 10)], **more))) == (0, None, "padding")
 
 
 # --- the view
 
 
+def set_to(name, value):
+    """Set something of the view to what a function of the view says."""
+
+    def change(view):
+        *path, last = name.split(".")
+        setattr(attrgetter(*path)(view) if path else view, last, value(view))
+
+    return name, change
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("name", "change"),
     [
-        lambda view: view.waiting.popleft(),
-        lambda view: view.waiting.clear(),
-        lambda view: view.waiting.reverse(),
-        lambda view: view.waiting.rotate(1),
-        lambda view: setattr(view, "waiting", None),
-        lambda view: delattr(view, "waiting"),
-        lambda view: setattr(view, "running", list(view.running)),
-        lambda view: setattr(view, "clock_ns", view.clock_ns + 10**9),
-        lambda view: setattr(view, "step", 99),
-        lambda view: setattr(view, "block_size", 10**6),
-        lambda view: setattr(view, "block_size", 0),
-        lambda view: setattr(view, "total_blocks", 1),
-        lambda view: setattr(view, "reserve_all", True),
-        lambda view: setattr(view, "more_to_come", True),
-        lambda view: setattr(view.running, "context", 5),
-        lambda view: setattr(view.running, "on_demand", False),
-        lambda view: setattr(view.running, "block_size", 1),
-        lambda view: view.running.join(view.waiting[0]),
+        ("waiting", lambda view: view.waiting.popleft()),
+        ("waiting", lambda view: view.waiting.pop()),
+        ("waiting", lambda view: view.waiting.clear()),
+        ("waiting", lambda view: view.waiting.reverse()),
+        ("waiting", lambda view: view.waiting.rotate(1)),
+        ("waiting", lambda view: view.waiting.appendleft(view.waiting.pop())),
+        ("waiting", lambda view: view.waiting.append(view.waiting.popleft())),
+        ("waiting", lambda view: view.waiting.insert(1, view.waiting[1])),
+        ("waiting", lambda view: delattr(view, "waiting")),
+        ("running", lambda view: delattr(view, "running")),
+        ("running.size", lambda view: view.running.join(view.waiting[0])),
+        set_to("waiting", lambda view: None),
+        set_to("waiting", lambda view: list(view.waiting)),
+        set_to("running", lambda view: list(view.running)),
+        set_to("running", lambda view: copy(view.running)),
+        set_to("clock_ns", lambda view: view.clock_ns + 10**9),
+        set_to("step", lambda view: 99),
+        set_to("block_size", lambda view: 10**6),
+        set_to("block_size", lambda view: 0),
+        set_to("total_blocks", lambda view: 1),
+        set_to("reserve_all", lambda view: True),
+        set_to("more_to_come", lambda view: True),
+        set_to("running.ticks", lambda view: 5),
+        set_to("running.decodes", lambda view: 5),
+        set_to("running.context", lambda view: 5),
+        set_to("running.on_demand", lambda view: False),
+        set_to("running.block_size", lambda view: 1),
+        set_to("running.size", lambda view: 5),
     ],
 )
-def test_changing_the_view_instead_of_planning(change):
+def test_changing_the_view_instead_of_planning(name, change):
     def meddle(view):
         change(view)
         return ss.Plan([(0, 10)])
 
     error = stopped(meddle)
     assert broken(error) == (0, None, "view")
-    assert "plan() changed view." in error.detail
+    mend = (
+        f"work on a copy, list(view.{name})" if name in ("waiting", "running") else "only read it"
+    )
+    assert error.detail == f"plan() changed view.{name}; {mend}"
+
+
+def test_changing_the_view_when_nobody_waits():
+    error = stopped(later(lambda view: view.waiting.append(view.running[0]), step=1))
+    assert broken(error) == (1, None, "view")
 
 
 @pytest.mark.parametrize("name", ss.Progress.__dataclass_fields__)
@@ -469,15 +590,32 @@ def test_the_batch_cannot_be_changed_in_place(change):
 # --- progress
 
 
-def test_empty_plans_for_ever():
-    error = stopped(lambda view: ss.Plan())
-    assert error.rule == "progress"
-    assert error.request == 0
+@pytest.mark.parametrize("allowed", [1, 3, 7])
+def test_empty_plans_for_ever(allowed):
+    error = stopped(lambda view: ss.Plan(), stall_steps=allowed)
+    assert broken(error) == (allowed - 1, 0, "progress")
+    assert f"nothing was scheduled in {allowed} steps in a row" in error.detail
+    error = stopped(later(lambda view: ss.Plan(), step=0), stall_steps=1)
+    assert broken(error) == (0, 0, "progress")
+
+    def in_the_midst(view):
+        return everybody(view) if view.step < 2 else ss.Plan()
+
+    error = stopped(in_the_midst, stall_steps=allowed)
+    assert broken(error) == (2 + allowed - 1, 0, "progress")
 
 
 def test_empty_plans_for_ever_although_more_will_come():
     error = stopped(lambda view: ss.Plan(), [*THREE, ss.Request(9, 10**15, 1, 1)])
-    assert error.rule == "progress"
+    assert broken(error) == (2, 0, "progress")
+
+
+def test_a_stall_names_who_has_been_there_longest():
+    def plan(view):
+        return everybody(view) if view.step == 0 else ss.Plan()
+
+    first_is_done = [ss.Request(5, 0, 1, 1), ss.Request(3, 0, 9, 2), ss.Request(1, 0, 9, 2)]
+    assert broken(stopped(plan, first_is_done)) == (3, 3, "progress")
 
 
 def test_two_requests_that_throw_each_other_out_for_ever():
@@ -509,6 +647,80 @@ def sisyphus(view):
 
 def test_one_request_that_never_gets_to_its_end():
     assert stopped(sisyphus, [ss.Request(0, 0, 10, 5)]).rule == "progress"
+
+
+def again_and_again(prompt_len):
+    """Compute a prompt but its last token; then throw it out, and compute that token by token."""
+
+    def plan(view):
+        (r,) = (r for r in [*view.running, *view.waiting] if r.id == 7)
+        if r.missing == 1:
+            return ss.Plan(preempted=[7])
+        return ss.Plan([(7, 1 if view.step else prompt_len - 1)])
+
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("most", "steps", "tokens"),
+    [
+        # A round is a step without a token and one for each token. In 1000 steps: 4 rounds of
+        # 1 + 248, and 3 tokens of the next one.
+        (248, 1000, 4 * 248 + 3),
+        # 4 rounds of 1 + 249. That is 4 times as many as there are, and not more.
+        (249, 2000, 8 * 249),
+    ],
+)
+def test_going_round_in_circles_is_noticed_after_a_thousand_steps(most, steps, tokens):
+    error = stopped(again_and_again(most + 1), [ss.Request(7, 0, most + 1, 1)])
+    assert broken(error) == (steps, 7, "progress")
+    assert error.detail == (
+        f"in {steps} steps {tokens} tokens were computed again and no request got any further: "
+        "the preemptions go round in circles"
+    )
+
+
+def test_circles_are_measured_by_all_that_is_in_the_system():
+    """As above; but one more token is in the cache, and so 4 more may be computed again."""
+
+    def beside(view):
+        plan = again_and_again(249)(view)
+        return plan if view.step else ss.Plan([*plan.scheduled, (8, 1)])
+
+    requests = [ss.Request(7, 0, 249, 1), ss.Request(8, 0, 9, 1)]
+    assert broken(stopped(beside, requests)) == (2000, 7, "progress")
+
+
+def test_to_compute_much_again_in_small_pieces_is_no_circle():
+    def plan(view):
+        return (
+            ss.Plan(preempted=[0]) if view.step == 1 else ss.Plan([(0, 1 if view.step else 3000)])
+        )
+
+    result = ss.simulate([ss.Request(0, 0, 3001, 1)], policy(plan))
+    assert (len(result.finished), result.steps) == (1, 2 + 3001)
+
+
+def test_it_is_no_stall_while_somebody_is_to_come():
+    """Steps of 1 ms: the second comes after 10 of them, and then 3 more are allowed."""
+    requests = [ss.Request(0, 0, 5, 1), ss.Request(1, 10 * 10**6, 5, 1)]
+    step = Affine(base_ms=1)
+    options = {"on_stall": "record", "cost": step}
+    result = ss.simulate(requests, policy(lambda view: ss.Plan()), **options)
+    assert (result.outcome, result.steps, len(result.records)) == ("stalled", 13, 2)
+
+    def for_both(view):
+        return ss.Plan() if view.more_to_come else everybody(view)
+
+    result = ss.simulate(requests, policy(for_both), **options)
+    assert (result.outcome, result.steps) == ("completed", 11)
+
+
+def test_going_round_in_circles_can_be_cut_short_instead():
+    result = ss.simulate(
+        [ss.Request(7, 0, 10, 1)], policy(again_and_again(10)), on_stall="record", max_steps=3000
+    )
+    assert (result.outcome, result.steps) == ("max_steps", 3000)
 
 
 def test_a_stall_can_be_recorded_instead():

@@ -129,8 +129,7 @@ def check(view: View, plan: object, look: Callable[[int], Job | None]) -> list[G
     grants: list[Grant] = []
     if plan.wait:
         _check_wait(view, plan)
-        return grants
-    if plan.scheduled or plan.preempted or plan.rejected:
+    elif plan.scheduled or plan.preempted or plan.rejected:
         grants = _check_requests(view, plan, look)
     elif plan.decode_all and view.running.blocks_to_decode > view.free_blocks:
         _no_blocks_to_decode(view, view.running.blocks_to_decode, view.free_blocks)
@@ -196,7 +195,7 @@ def _check_requests(view: View, plan: Plan, look: Callable[[int], Job | None]) -
             raise PlanError(step, rid, "once", "it is scheduled twice")
         if rid in thrown_out:
             raise PlanError(step, rid, "preempted", "it is preempted and scheduled in one step")
-        if plan.decode_all and batch.has(rid) and request.decoding:
+        if plan.decode_all and request.decoding:
             raise PlanError(step, rid, "once", "it is scheduled, and decode_all names it too")
         seen.add(rid)
         missing = request.prompt_len + request.produced - request.computed
@@ -296,8 +295,8 @@ def _check_padding_sizes(step: int, plan: Plan) -> None:
 
 def _check_padding(view: View, plan: Plan, grants: list[Grant]) -> None:
     _check_padding_sizes(view.step, plan)
-    for job, tokens, _ in grants:
-        if plan.padded_prompt and not job.progress.decoding and tokens > plan.padded_prompt:
+    for job, tokens, _ in grants:  # who decodes has one token, and fits
+        if 0 < plan.padded_prompt < tokens:
             detail = f"{tokens} tokens do not fit a prompt padded to {plan.padded_prompt}"
             raise PlanError(view.step, job.request.id, "padding", detail)
 
