@@ -262,10 +262,10 @@ def test_of_those_who_decode_only_the_thrown_out_need_no_block(preempted, needed
     """Three hold a block each. Two of them decode and need another, one is in its prompt."""
 
     def plan(view):
-        first = ss.Plan([(0, 16), (1, 16), (2, 1)])
+        first = ss.Plan([(0, 16), (1, 16), (2, 16)])
         return ss.Plan(decode_all=True, preempted=preempted) if view.step else first
 
-    requests = [ss.Request(0, 0, 16, 9), ss.Request(1, 0, 16, 9), ss.Request(2, 0, 16, 9)]
+    requests = [ss.Request(0, 0, 16, 9), ss.Request(1, 0, 16, 9), ss.Request(2, 0, 99, 9)]
     options = {"kv": ss.KVCache(3), "never_fits": "try"}
     if needed <= free:
         assert ss.simulate(requests, policy(plan), max_steps=2, **options).steps == 2
@@ -273,6 +273,33 @@ def test_of_those_who_decode_only_the_thrown_out_need_no_block(preempted, needed
     error = stopped(plan, requests, **options)
     assert broken(error) == (1, None, "blocks")
     assert error.detail == f"{needed} blocks are needed to decode, {free} are free"
+
+
+def test_who_is_thrown_out_with_room_in_its_last_block_would_have_needed_none():
+    def plan(view):
+        if view.step == 0:
+            return everybody(view)
+        return ss.Plan(decode_all=True, preempted=[0])
+
+    requests = [ss.Request(0, 0, 15, 9), ss.Request(1, 0, 16, 9), ss.Request(2, 0, 16, 9)]
+    error = stopped(plan, requests, kv=ss.KVCache(3))
+    assert error.detail == "2 blocks are needed to decode, 1 are free"
+
+
+@pytest.mark.parametrize("free", [0, 1, 2])
+def test_decoding_may_take_the_last_block_and_needs_none_while_it_rests(free):
+    def rests(view):
+        plan = ss.Plan() if view.step == 1 else ss.Plan(decode_all=True)
+        return plan if view.step else everybody(view)
+
+    requests = [ss.Request(i, 0, 16, 2) for i in range(2)]
+    kv = ss.KVCache(2 + free)
+    if free == 2:
+        assert len(ss.simulate(requests, policy(rests), kv=kv).finished) == 2
+        return
+    error = stopped(rests, requests, kv=kv)
+    assert broken(error) == (2, None, "blocks")
+    assert error.detail == f"2 blocks are needed to decode, {free} are free"
 
 
 def test_blocks_of_the_preempted_can_be_given_to_others():
@@ -316,8 +343,14 @@ def test_turning_away_who_does_not_wait(rid):
 
 @pytest.mark.parametrize("twice", [{"rejected": [1, 1]}, {"rejected": [1], "preempted": [1]}])
 def test_turning_away_who_runs_or_is_gone(twice):
-    one_waits = later(lambda view: ss.Plan(**twice), step=1)
-    assert broken(stopped(one_waits)) == (1, 1, "rejected")
+    def plan(view):
+        if view.step == 1:
+            return ss.Plan(**twice)
+        return ss.Plan([(r.id, 5) for r in view.waiting])  # half of the prompt: without a token
+
+    error = stopped(plan)
+    assert broken(error) == (1, 1, "rejected")
+    assert error.detail == "1 is not waiting"
     assert broken(stopped(lambda view: ss.Plan([(0, 1)], rejected=[1, 1]))) == (0, 1, "rejected")
 
 
@@ -470,6 +503,7 @@ def test_a_reordered_queue_is_kept():
 def test_padding_is_a_whole_number(field, value):
     error = stopped(lambda view: ss.Plan([(0, 10)], **{field: value}))
     assert broken(error) == (0, None, "padding")
+    assert error.detail.startswith(f"{field} is ")
 
 
 def test_padding_shorter_than_a_prompt():
@@ -489,6 +523,10 @@ def test_padding_may_be_as_long_as_a_prompt(padding):
 
 
 # --- the view
+
+
+def swap(queue, i, j):
+    queue[i], queue[j] = queue[j], queue[i]
 
 
 def set_to(name, value):
@@ -512,6 +550,8 @@ def set_to(name, value):
         ("waiting", lambda view: view.waiting.appendleft(view.waiting.pop())),
         ("waiting", lambda view: view.waiting.append(view.waiting.popleft())),
         ("waiting", lambda view: view.waiting.insert(1, view.waiting[1])),
+        ("waiting", lambda view: swap(view.waiting, 0, 1)),
+        ("waiting", lambda view: swap(view.waiting, 1, 2)),
         ("waiting", lambda view: delattr(view, "waiting")),
         ("running", lambda view: delattr(view, "running")),
         ("running.size", lambda view: view.running.join(view.waiting[0])),
@@ -608,6 +648,17 @@ def test_empty_plans_for_ever(allowed):
 def test_empty_plans_for_ever_although_more_will_come():
     error = stopped(lambda view: ss.Plan(), [*THREE, ss.Request(9, 10**15, 1, 1)])
     assert broken(error) == (2, 0, "progress")
+
+
+@pytest.mark.parametrize("work", [ss.Plan(preempted=[0]), ss.Plan([(1, 10)], preempted=[0])])
+def test_to_throw_out_is_to_do_something(work):
+    """What was computed is lost, and it is no progress; but only then does the pause begin."""
+
+    def plan(view):
+        done = [ss.Plan([(0, 10), (1, 10)]), ss.Plan(preempted=[1]), work]
+        return done[view.step] if view.step < len(done) else ss.Plan()
+
+    assert broken(stopped(plan)) == (2 + 3, 0, "progress")
 
 
 def test_a_stall_names_who_has_been_there_longest():

@@ -270,7 +270,7 @@ def _check_rejected(view: View, plan: Plan, look: Callable[[int], Job | None]) -
         if type(rid) is not int:
             raise PlanError(step, None, "rejected", _no_id(rid))
         job = None if view.running.has(rid) else look(rid)
-        if job is None or rid in turned_away or rid in plan.preempted:
+        if job is None or rid in turned_away:
             raise PlanError(step, rid, "rejected", f"{brief(rid)} is not waiting")
         if produced := job.progress.produced:
             detail = f"{brief(rid)} has {produced} tokens already"
