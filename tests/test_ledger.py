@@ -1,6 +1,5 @@
 """The ledger: one row of whole numbers per request, and the gaps that they share."""
 
-import itertools
 from collections import Counter
 
 import pytest
@@ -83,51 +82,66 @@ def test_equal_spacing_is_one_run_however_long():
 # --- rows
 
 
-R = [ss.Request(7 * i, 100 * i, 20 + i, 5, priority=i, tenant="ab"[:i]) for i in range(4)]
+R = [ss.Request(7 * i, 100 * i, 20 + i, 5, priority=i, tenant="ab"[:i]) for i in range(5)]
+
+# Two saw the ticks 4 and 5, one the ticks 1 and 2, nobody the others.
+TICKS = [(10, 0, 2, 1), (10, 0, 1, 0), (30, 5, 2, 2), (40, 5, 2, 0)]
+
+# Stints, and the gaps that they come to.
+STINTS = [
+    ([(NEVER, 0, 2), (50, 2, 2), (60, 3, 5)], [10, 10, 50, 60, 30, 35]),
+    ((), []),
+    ([(50, 2, 2), (NEVER, 3, 5)], [50, 30, 35]),
+    ([(20, 7, 7)], [20]),
+    ((), []),
+]
 
 
-def ledger_of_four():
-    """Build one of each kind: done, turned away, on its way, and done with its first token."""
-    ledger = Ledger(TickLog())
+def ledger_of_five():
+    """Build one of each kind: done, turned away, on its way, and done with two or one token."""
+    ledger = Ledger(logged(TICKS))
     rows = [ledger.open() for _ in R]
-    ledger.log.extend(10, 0, 2, 1)  # the first two ticks: one request saw them
-    ledger.log.extend(10, 0, 1, 0)  # the third: nobody did
-    ledger.log.extend(30, 5, 2, 1)
-    ledger.log.extend(40, 5, 2, 0)
-    stints = [(NEVER, 0, 2), (50, 2, 2), (60, 3, 5)]
-    ledger.write(rows[0], R[0], "finished", 1, 2, 197, 7, 2, stints)
+    ledger.write(rows[0], R[0], "finished", 1, 2, 197, 7, 2, STINTS[0][0])
     ledger.write(rows[1], R[1], "rejected")
-    ledger.write(rows[2], R[2], "unfinished", 210, 220, 270, 2, 1, [(50, 7, 7)])
-    ledger.write(rows[3], R[3], "finished", 310, 320, 320, 1)
+    ledger.write(rows[2], R[2], "unfinished", 210, 220, 335, 4, 1, STINTS[2][0])
+    ledger.write(rows[3], R[3], "finished", 310, 320, 340, 2, 0, STINTS[3][0])
+    ledger.write(rows[4], R[4], "finished", 410, 420, 420, 1)
     return ledger
 
 
-GAPS = [10, 10, 50, 60, 30, 35], [], [50], []
-
-
 def test_a_row_reads_as_the_record_that_was_written():
-    ledger = ledger_of_four()
-    assert len(ledger) == 4
-    assert [list(record.gaps) for record in ledger] == list(GAPS)
-    one, two, three, four = ledger
-    assert one == Record(R[0], "finished", 1, 2, 197, 7, 2, one.gaps)
-    assert two == Record(R[1], "rejected")
-    assert (two.output_tokens, two.preemptions, two.ttft_ns, two.e2e_ns) == (0, 0, None, None)
-    assert three == Record(R[2], "unfinished", 210, 220, 270, 2, 1, three.gaps)
-    assert four == Record(R[3], "finished", 310, 320, 320, 1)
-    assert [ledger.request(row) for row in range(4)] == R
+    ledger = ledger_of_five()
+    assert len(ledger) == 5
+    assert [list(record.gaps) for record in ledger] == [gaps for _, gaps in STINTS]
+    done, refused, going_on, two, one = ledger
+    assert done == Record(R[0], "finished", 1, 2, 197, 7, 2, done.gaps)
+    assert refused == Record(R[1], "rejected", None, None, None, 0, 0)
+    assert going_on == Record(R[2], "unfinished", 210, 220, 335, 4, 1, going_on.gaps)
+    assert two == Record(R[3], "finished", 310, 320, 340, 2, 0, two.gaps)
+    assert one == Record(R[4], "finished", 410, 420, 420, 1)
+    assert [ledger.request(row) for row in range(5)] == R
+
+
+def test_a_time_of_zero_is_a_time():
+    ledger = Ledger(logged([(0, 0, 1, 1)]))
+    ledger.write(ledger.open(), R[0], "finished", 0, 0, 0, 4, 0, [(0, 0, 1), (0, 1, 1)])
+    (record,) = ledger
+    assert (record.first_scheduled_ns, record.ttft_ns, record.e2e_ns, record.tpot_ns) == (0,) * 4
+    assert list(record.token_times_ns()) == [0] * 4
+    assert list(ledger.ttft_ns()) == list(ledger.e2e_ns()) == list(ledger.tpot_ns()) == [0]
+    assert sum(count for _, count in ledger.gap_counts()) == 3
 
 
 def test_a_ledger_reads_like_a_list():
-    ledger = ledger_of_four()
+    ledger = ledger_of_five()
     records = list(ledger)
     assert ledger == records
-    assert ledger == ledger_of_four()
+    assert ledger == ledger_of_five()
     assert ledger != records[1:]
     assert ledger != 4
-    for index in (0, 3, -1, -4, slice(1, 3), slice(None, None, -2), slice(9, 12)):
+    for index in (0, 4, -1, -5, slice(1, 3), slice(None, None, -2), slice(9, 12)):
         assert ledger[index] == records[index]
-    for index in (4, -5):
+    for index in (5, -6):
         with pytest.raises(IndexError):
             ledger[index]
     with pytest.raises(TypeError):
@@ -135,42 +149,51 @@ def test_a_ledger_reads_like_a_list():
 
 
 def test_a_column_has_a_number_for_each_row():
-    ledger = ledger_of_four()
+    ledger = ledger_of_five()
     assert [STATUSES[code] for code in ledger.column("status")] == [r.status for r in ledger]
     for name in ("id", "arrival_ns", "prompt_len", "output_len", "priority"):
         assert list(ledger.column(name)) == [getattr(r, name) for r in R]
     for name in ("first_scheduled_ns", "first_token_ns", "last_token_ns"):
         times = [NEVER if (t := getattr(r, name)) is None else t for r in ledger]
         assert list(ledger.column(name)) == times
-    assert list(ledger.column("output_tokens")) == [7, 0, 2, 1]
-    assert list(ledger.column("preemptions")) == [2, 0, 1, 0]
-    assert list(ledger.column("gap")) == [NEVER, NEVER, 50, NEVER]
-    assert [len(ledger.column(name)) for name in COLUMNS] == [4] * len(COLUMNS)
-    assert [ledger.rows(status) for status in STATUSES] == [[2], [0, 3], [1]]
+    assert list(ledger.column("output_tokens")) == [7, 0, 4, 2, 1]
+    assert list(ledger.column("preemptions")) == [2, 0, 1, 0, 0]
+    firsts = [stints[0] if stints else (NEVER, 0, 0) for stints, _ in STINTS]
+    assert list(zip(*map(ledger.column, ("gap", "after", "upto")), strict=True)) == firsts
+    assert [len(ledger.column(name)) for name in COLUMNS] == [5] * len(COLUMNS)
+    assert [ledger.rows(status) for status in STATUSES] == [[2], [0, 3, 4], [1]]
 
 
 def test_latencies_of_all_are_those_of_each():
-    ledger = ledger_of_four()
-    assert list(ledger.ttft_ns()) == [r.ttft_ns for r in ledger] == [2, None, 20, 20]
-    assert list(ledger.e2e_ns()) == [r.e2e_ns for r in ledger] == [197, None, None, 20]
-    assert list(ledger.tpot_ns()) == [r.tpot_ns for r in ledger] == [195 / 6, None, None, None]
+    ledger = ledger_of_five()
+    assert list(ledger.ttft_ns()) == [r.ttft_ns for r in ledger] == [2, None, 20, 20, 20]
+    assert list(ledger.e2e_ns()) == [r.e2e_ns for r in ledger] == [197, None, None, 40, 20]
+    assert list(ledger.tpot_ns()) == [r.tpot_ns for r in ledger] == [32.5, None, None, 20, None]
 
 
 def test_gaps_are_counted_once_per_request_that_saw_them():
-    counts = sorted(ledger_of_four().gap_counts())
-    assert counts == sorted(Counter(itertools.chain(*GAPS)).items())
-    assert counts == [(10, 2), (30, 1), (35, 1), (50, 2), (60, 1)]
+    counts = sorted(ledger_of_five().gap_counts())
+    assert counts == sorted(Counter(gap for _, gaps in STINTS for gap in gaps).items())
     ledger = Ledger(logged([(5, 0, VAST, 3), (8, 1, VAST, 0), (6, 2, 3, 2)]))
     assert list(ledger.gap_counts()) == [(5, 3 * VAST), (6, 2), (8, 2), (10, 2)]
 
 
 def test_tokens_come_a_gap_apart():
-    times = [2, *itertools.accumulate(GAPS[0], initial=2)][1:]
-    one, two, three, four = ledger_of_four()
-    assert list(one.token_times_ns()) == times == [2, 12, 22, 72, 132, 162, 197]
-    assert list(two.token_times_ns()) == []
-    assert list(three.token_times_ns()) == [220, 270]
-    assert list(four.token_times_ns()) == [320]
+    times = [list(record.token_times_ns()) for record in ledger_of_five()]
+    assert times == [
+        [2, 12, 22, 72, 132, 162, 197],
+        [],
+        [220, 270, 300, 335],
+        [320, 340],
+        [420],
+    ]
+
+
+def test_of_a_record_only_the_request_must_be_given():
+    record = Record(R[0])
+    assert (record.status, record.output_tokens, record.preemptions) == ("unfinished", 0, 0)
+    assert (record.ttft_ns, record.e2e_ns, record.tpot_ns) == (None, None, None)
+    assert list(record.token_times_ns()) == list(record.gaps) == []
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class TickLog:
                     last[2] = held
                 self._close()
                 last = self._last = [value, 0, 1, weight]
-                first, step, held = value, 0, 0
+                first, held = value, 0
             held += 1
         if held:
             last[2] = held
