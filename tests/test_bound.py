@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 import servesim as ss
+from servesim.bound import Prices, makespan_ns
 from servesim.cost import OPT_13B_A100, SLOTS, TOY, Affine, Roofline, Work
 from tests import strategies as s
 
@@ -59,6 +60,65 @@ def test_by_hand():
     """Two steps of 10 ms, 30 prompt tokens at 1 ms, one decode at 3 ms, its context at 1 µs."""
     prices = Affine(base_ms=10, prefill_us=1000, decode_us=3000, context_ns=1000)
     assert prices.lower_bound([ss.Request(0, 7, 30, 2)]) == 20_000_000 + 30_000_000 + 3_031_000
+
+
+def prices(step=0, decode_step=0, prefill=0, decode=0, context=0, attention=0, one_prompt=False):
+    """Return prices in nanoseconds."""
+    each = (step, decode_step, prefill, decode, context, attention)
+    return Prices(*(1000 * price for price in each), one_prompt)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "priced", "room", "expected"),
+    [
+        # Steps: as many as the longest output has tokens; all but the first with a decode.
+        ([(2, 3), (2, 2)], prices(step=7), None, 3 * 7),
+        ([(2, 3), (2, 2)], prices(decode_step=10, prefill=100), None, 400 + 2 * 10),
+        ([(5, 1), (4, 1)], prices(step=7, decode_step=10, decode=3), None, 7),
+        # A decode for each token but the first of each; and what it reads: 5 and 6, then 8.
+        ([(4, 3), (7, 2)], prices(prefill=10, decode=2), None, 110 + 3 * 2),
+        ([(4, 3), (7, 2)], prices(prefill=10, context=2), None, 110 + (5 + 6 + 8) * 2),
+        # Or a recomputation of prompt and first token, if that is cheaper than a decode ...
+        ([(4, 3)], prices(prefill=1, decode=100), None, 4 + 2 * 5),
+        ([(4, 3)], prices(prefill=1, decode=4, decode_step=100), None, 4 + 2 * 4 + 2 * (5 - 4)),
+        # ... of which 2 a token are what a decode would cost for its context.
+        ([(4, 3)], prices(prefill=3, decode=100, context=2), None, 12 + 2 * 5 + (5 + 6) * 2),
+        ([(4, 3)], prices(prefill=1, decode=100, context=2), None, 4 + (5 + 6) * 1),
+        # Nobody would compute the short prompt anew: it has but one token of output.
+        ([(100, 3), (1, 1)], prices(decode_step=10, prefill=1, decode=1), None, 101 + 2 + 2 * 10),
+        # Pairs of prompt tokens: 4 * 4 and 7 * 7.
+        ([(4, 1), (7, 1)], prices(attention=2), None, (16 + 49) * 2),
+        # Three that hold 10, 11 and 12 tokens in their steps, in room for 12: 99 / 12 steps, and
+        # 69 / 12 with a decode. Without limit or with room for all it is 3 and 2.
+        ([(10, 3)] * 3, prices(step=1, decode_step=10, prefill=100), 12, 3000 + 9 + 6 * 10),
+        ([(10, 3)] * 3, prices(step=1, decode_step=10, prefill=100), 99, 3000 + 3 + 2 * 10),
+        ([(10, 3)] * 3, prices(step=1, decode_step=10, prefill=100), None, 3000 + 3 + 2 * 10),
+        # One prompt is charged, the longest; context is not in the bound, and a step that decodes
+        # or computes anew costs 2 + 5 or more. It may be the one with the prompt.
+        ([(10, 3), (4, 3)], prices(1, 2, 3, 5, 2, one_prompt=True), None, 3 + 30),
+        ([(4, 11), (10, 11)], prices(1, 2, 3, 5, 2, one_prompt=True), None, 11 + 10 * 7),
+        ([(10, 11), (4, 11)], prices(1, 2, 1, 50, 2, one_prompt=True), None, 11 + 10 * 5),
+    ],
+)
+def test_each_price_by_hand(lengths, priced, room, expected):
+    requests = [ss.Request(i, 7, *both) for i, both in enumerate(lengths)]
+    assert makespan_ns(requests, priced, room) == expected
+    # What is not a whole nanosecond is rounded up.
+    assert makespan_ns(requests, priced._replace(step=priced.step + 1), room) == expected + 1
+    if priced.step:
+        assert makespan_ns(requests, priced._replace(step=priced.step - 1), room) == expected
+
+
+def test_a_bound_needs_prices_room_and_requests():
+    one = [ss.Request(0, 0, 4, 3)]
+    assert makespan_ns(one, prices(step=1), 1) == 4 + 5 + 6
+    for room in (0, -1, 1.5):
+        with pytest.raises(ss.InputError, match="room must be a whole number, 1 or more"):
+            makespan_ns(one, prices(step=1), room)
+    with pytest.raises(ss.InputError, match=r"prices must be of class servesim\.bound\.Prices"):
+        makespan_ns(one, (1, 2, 3, 4, 5, 6))
+    with pytest.raises(ss.InputError, match=r"requests must hold servesim\.request\.Request"):
+        makespan_ns([4], prices(step=1))
 
 
 def test_what_is_rounded_down_in_a_step_is_not_in_the_bound():
