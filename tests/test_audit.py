@@ -767,13 +767,6 @@ def test_it_is_no_stall_while_somebody_is_to_come():
     assert (result.outcome, result.steps) == ("completed", 11)
 
 
-def test_going_round_in_circles_can_be_cut_short_instead():
-    result = ss.simulate(
-        [ss.Request(7, 0, 10, 1)], policy(again_and_again(10)), on_stall="record", max_steps=3000
-    )
-    assert (result.outcome, result.steps) == ("max_steps", 3000)
-
-
 def test_a_stall_can_be_recorded_instead():
     result = ss.simulate(THREE, policy(lambda view: ss.Plan()), on_stall="record")
     assert result.outcome == "stalled"
