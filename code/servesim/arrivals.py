@@ -13,6 +13,8 @@ from .request import Request
 NOT_DUE = 2**63
 """A time that never comes."""
 
+_END = object()
+
 
 class Arrivals:
     """A workload, checked while it is read, one request ahead.
@@ -60,13 +62,13 @@ class Arrivals:
 
     def take(self) -> Request | None:
         """Return the next request, and look at the one after it."""
-        taken, r = self.next, next(self._source, None)
-        self.next = r
-        if r is None:
-            self.due_at = NOT_DUE
+        taken, r = self.next, next(self._source, _END)
+        if r is _END:
+            self.next, self.due_at = None, NOT_DUE
             return taken
         if not isinstance(r, Request):
             _refuse(r)
+        self.next = r
         rid = r.id
         if rid <= self._last or self._known is not None:
             self._check_new(rid)

@@ -134,13 +134,13 @@ def by_annotation(record: Any) -> None:
     """
     for field in fields(record):
         annotation, value = str(field.type), getattr(record, field.name)
-        if value is None and annotation.endswith(" | None"):
+        kind = annotation.removesuffix(" | None")
+        if value is None and kind != annotation:
             continue
-        kind = annotation.removesuffix(" | None").partition("[")[0]
-        if kind == "tuple" and annotation == "tuple[str, ...]":
+        if kind == "tuple[str, ...]":
             list_of(str, field.name, value)
-        elif kind in _CHECKS:
-            _CHECKS[kind](**{field.name: value})
+        elif check := _CHECKS.get(kind.partition("[")[0]):
+            check(**{field.name: value})
 
 
 def instance(kind: type, **options: object) -> None:
