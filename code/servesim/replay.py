@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import reading
-from .checks import file_name, instance
+from .checks import file_name, instance, whole_from
 from .cost import Affine
 from .engine import simulate
 from .errors import InputError, brief
@@ -164,6 +164,7 @@ def _setup(trace: dict[str, Any], policy: type[VLLM]) -> tuple[list[Request], VL
         watermark=asked.get("watermark", 0.0),
         release=trace["vllm_version"],
     )
+    whole_from(0, cost_base_us=asked["cost_base_us"])  # and exact as a float of milliseconds
     prices = Affine(
         base_ms=asked["cost_base_us"] / 1000,
         prefill_us=asked["cost_prefill_us"],
