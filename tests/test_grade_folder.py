@@ -128,6 +128,12 @@ def test_a_bad_due_date_is_refused(text):
         roster.moment(text)
 
 
+def test_work_may_be_due_at_the_end_of_time(handed_in):
+    due = roster.moment("9999-12-31T23:59+00:00")
+    (ada,) = roster.submissions(handed_in({"ada.py": RIGHT}))
+    assert (folder.Terms(due).due, roster.days_late(ada, due)) == (due, 0)
+
+
 # --- a folder, graded
 
 

@@ -252,7 +252,7 @@ class Terms:
     per_day: float = 0.0
 
     def __post_init__(self) -> None:
-        maybe(number_from, -1e11, 1e11, due=self.due)
+        maybe(number_from, -1e12, 1e12, due=self.due)  # until the year 9999, and longer
         number_from(0, 100, per_day=self.per_day)
 
 

@@ -128,7 +128,7 @@ def moment(text: str) -> float:
 def days_late(submission: Submission, due: float | None) -> int:
     """Return how many days a submission is late, begun ones counted as whole."""
     instance(Submission, submission=submission)
-    maybe(number_from, -1e11, 1e11, due=due)
+    maybe(number_from, -1e12, 1e12, due=due)
     days = 0 if due is None else max(0, -int((due - submission.when) // DAY_S))
     return max(days, int(submission.says_late))
 
@@ -160,15 +160,25 @@ def read_roster(file: str | Path) -> dict[str, str]:
     path = Path(file)
     try:
         with path.open(encoding="utf-8-sig", newline="") as text:
-            rows = list(csv.DictReader(lines(text, f"--roster {path}")))
+            reader = csv.DictReader(lines(text, f"--roster {path}"), strict=True)
+            rows = [(reader.line_num, row) for row in reader]
+            columns = list(reader.fieldnames or [])
     except OSError as error:
         raise InputError(f"--roster {path}: {error.strerror or error}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"--roster {path}: is not a CSV file in UTF-8 ({error})") from None
-    if not rows or "student" not in rows[0]:
+    if not rows or "student" not in columns:
         raise InputError(f"--roster {path}: needs a header with `student` (and `file`), and rows")
+    for column in ("student", "file"):
+        if columns.count(column) > 1:
+            raise InputError(f"--roster {path}: column {column!r} is there twice")
     names: dict[str, str] = {}
-    for number, row in enumerate(rows, 2):
+    for number, row in rows:
+        if None in row:
+            raise InputError(
+                f"--roster {path}, line {number}: has more cells than the header; a name with a "
+                "comma stands in quotes"
+            )
         student = (row["student"] or "").strip()
         key = ((row.get("file") or "").strip() or student).removesuffix(".py")
         if not student:
