@@ -141,11 +141,34 @@ def test_the_queue_is_indexed_like_a_list():
         queue[3]
 
 
+def test_what_a_view_or_plan_is_made_from_stays_as_it_was():
+    view = ss.View(0, 0, [ss.Progress(1, 0, 5)], [ss.Progress(2, 0, 5)], 9, 9, 16)
+    for record in (view, ss.Plan([(1, 5)], reasons={2: "no room"})):
+        data = record.to_json()
+        assert type(record).from_json(data) == record
+        assert data == record.to_json()
+
+
 # --- progress and blocks
+
+
+def test_reserve_all_without_a_prediction_is_room_for_the_prompt():
+    r = ss.Progress(0, 0, prompt_len=33)
+    view = ss.View(0, 0, Queue([r]), [], 9, 9, 16, reserve_all=True)
+    assert view.blocks_needed(r, 1) == 3
+    assert view.blocks_needed(replace(r, prompt_len=32), 1) == 2
 
 
 def test_one_rule_of_progress():
     r = ss.Progress(0, 0, prompt_len=10)
+    assert (r.computed, r.produced, r.blocks, r.preemptions, r.predicted_output) == (
+        0,
+        0,
+        0,
+        0,
+        None,
+    )
+    assert (r.priority, r.tenant) == (0, "")
     assert (r.total, r.missing, r.decoding) == (10, 10, False)
     r = replace(r, computed=9)
     assert (r.missing, r.decoding) == (1, False)  # the last of the prompt is no decode
@@ -168,6 +191,8 @@ def test_one_rule_of_progress():
         (True, 0, 0, 1, 2),  # 20 + 13 - 1 tokens
         (True, 0, 0, 20, 2),
         (True, 5, 2, 15, 0),
+        (True, 31, 2, 1, 0),  # all that it was predicted to need, and one more
+        (True, 32, 2, 1, 1),
     ],
 )
 def test_blocks_needed(reserve_all, computed, blocks, tokens, needed):

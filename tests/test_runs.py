@@ -58,6 +58,17 @@ def test_equal_spacing_is_one_run():
     runs = Runs()
     runs.extend(5, 0, 10**12)
     assert (len(runs), runs.total(), list(runs.counts())) == (10**12, 5 * 10**12, [(5, 10**12)])
+    assert appended([7]).runs == [[7, 0, 1]]
+
+
+@pytest.mark.parametrize("step", [-3, 0, 3])
+def test_a_run_goes_on_however_long_it_is(step):
+    runs, n = Runs(), 10**12
+    runs.extend(5, step, n)
+    runs.extend(5 + step * n, step, n)
+    assert runs.runs == [[5, step, 2 * n]]
+    assert runs.total() == 5 * 2 * n + step * n * (2 * n - 1)
+    assert next(runs.counts()) == ((5, 1) if step else (5, 2 * n))
 
 
 def test_runs_are_mutable_and_so_have_no_hash():

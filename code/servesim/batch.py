@@ -51,7 +51,7 @@ class Batch(Sequence[Progress]):
         "ticks",
     )
 
-    def __init__(self, block_size: int = 1, on_demand: bool = False) -> None:
+    def __init__(self, block_size: int, on_demand: bool) -> None:
         self.block_size, self.on_demand = block_size, on_demand
         self.ticks = self.decodes = self.context = self.size = 0
         self._members: dict[int, Progress] = {}
@@ -191,7 +191,7 @@ class Batch(Sequence[Progress]):
 
     def steps_within(self, free: int, most: int) -> int:
         """Return how many decode steps, `most` at most, can be bought with `free` blocks."""
-        if not self.phases or (most // self.block_size + 1) * self.decodes <= free:
+        if not self.phases:
             return most
         rounds = free // self.decodes  # a block each, every block_size steps
         steps, free = rounds * self.block_size, free - rounds * self.decodes

@@ -36,7 +36,7 @@ class Runs:
         while count:
             if self.runs:
                 last = self.runs[-1]
-                if last[2] > 1 and last[1] == step and value == last[0] + step * last[2]:
+                if last[1] == step and value == last[0] + step * last[2]:
                     last[2] += count
                     return
             self.append(value)
