@@ -347,3 +347,8 @@ def test_averages_over_time_are_the_integrals_over_the_span():
     assert result.mean_running == 6 / 4
     assert result.system_ns == 1_000_000 * (3 + 1.5 + 2)
     assert result.mean_blocks == pytest.approx(6 / 4)
+
+
+def test_a_run_without_a_token_has_no_length():
+    run = ss.simulate([ss.Request(0, 10**6, 20, 1)], ss.policies.Naive(), max_steps=0)
+    assert (run.makespan_ns, run.makespan_s, run.throughput_tok_s) == (0, 0.0, None)

@@ -313,13 +313,13 @@ class Result:
 
     @cached_property
     def makespan_ns(self) -> int:
-        """From the first arrival to the last token."""
-        return max(0, max(self.records.column("last_token_ns"), default=0)) - self.start_ns
+        """From the first arrival to the last token; 0 if there is no token."""
+        return max(0, max(self.records.column("last_token_ns"), default=0) - self.start_ns)
 
     @property
     def makespan_s(self) -> float:
         """From the first arrival to the last token, in seconds."""
-        return max(0, self.makespan_ns) / NS_PER_S
+        return self.makespan_ns / NS_PER_S
 
     @cached_property
     def ttft_ms(self) -> Distribution:
