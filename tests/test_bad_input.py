@@ -1363,6 +1363,11 @@ def test_where_the_notes_cannot_grow_it_is_told(what, here, monkeypatch, capsys)
         def write(self, text):
             raise OSError(28, "No space left on device")
 
+        def close(self):
+            if not self.closed:  # what is in the buffer is tried once more
+                super().close()
+                self.write("")
+
     monkeypatch.setattr(Path, "open", lambda self, mode="r", **_: Full())
     assert MAINS[what.split()[0]]([*argv, name]) == 2
     _, err = capsys.readouterr()

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -484,7 +484,8 @@ class _Notes:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._lines.close()
+        with suppress(OSError):  # what could not be written would be tried once more
+            self._lines.close()
 
 
 def as_text(rows: Sequence[Row], suffix: str) -> str:

@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -504,4 +505,5 @@ class _Notes:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._lines.close()
+        with suppress(OSError):  # what could not be written would be tried once more
+            self._lines.close()
