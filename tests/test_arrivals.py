@@ -78,6 +78,8 @@ def test_a_list_is_checked_before_the_run_and_anything_else_one_ahead():
 
     with pytest.raises(TooLong):
         Arrivals(requests(range(4)), check)
+    with pytest.raises(ss.InputError, match=r"only, not 'r1'$"):
+        Arrivals([*requests(range(2)), "r1", *requests([3])], check)
     arrivals = Arrivals(iter(requests(range(4))), check)
     assert [arrivals.take().id for _ in range(2)] == [0, 1]
     with pytest.raises(TooLong):

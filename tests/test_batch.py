@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import servesim as ss
@@ -109,7 +109,12 @@ def built(steps, block_size, on_demand):
     return batch, plain
 
 
-@given(steps=st.lists(changes, max_size=40), block_size=st.integers(1, 4), on_demand=st.booleans())
+@given(
+    steps=st.lists(changes, min_size=10, max_size=40),
+    block_size=st.integers(1, 4),
+    on_demand=st.booleans(),
+)
+@settings(max_examples=150)
 def test_a_batch_stands_for_a_list(steps, block_size, on_demand):
     batch, plain = built(steps, block_size, on_demand)
     assert all(batch.has(r["id"]) for r in plain.members)
@@ -120,12 +125,13 @@ def test_a_batch_stands_for_a_list(steps, block_size, on_demand):
 
 
 @given(
-    steps=st.lists(changes, max_size=20),
+    steps=st.lists(changes, min_size=10, max_size=20),
     block_size=st.integers(1, 4),
     on_demand=st.booleans(),
     free=st.integers(0, 30),
     most=st.integers(0, 30),
 )
+@settings(max_examples=150)
 def test_as_many_steps_fit_as_there_are_blocks_for(steps, block_size, on_demand, free, most):
     batch, plain = built(steps, block_size, on_demand)
     assert batch.steps_within(free, most) == plain.steps_within(free, most)

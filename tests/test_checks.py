@@ -19,6 +19,7 @@ least_2, from_2, from_2_to_5 = (
     partial(checks.number_from, 2, 5),
 )
 fruit = partial(checks.one_of, ("apple", "pear"))
+named_fruit = partial(checks.one_of, {"apple": 1, "pear": 2})
 runs = partial(checks.method, "plan")
 maybe_least_2 = partial(checks.at_least, 2)
 requests = partial(checks.instance, ss.Request)
@@ -32,11 +33,13 @@ requests = partial(checks.instance, ss.Request)
         (maybe_least_2, (2, MOST, None), (1, 2.0, True, "2"), "a whole number, 2 or more"),
         (from_2, (2, 2.0, 3.5, MOST), (1.9, -2, NAN, math.inf, True, "2"), "a number, 2 or more"),
         (from_2, (), (MOST + 1, 1e16), "a number up to 1e+15"),
+        (partial(checks.number_from, 0), (0, 0.0, 1), (-1, True, False), "a number, 0 or more"),
         (from_2_to_5, (2, 5.0), (5.1, 6, MOST), "a number up to 5"),
         (checks.seed_number, (0, -(2**63), 2**63 - 1), (), ""),
         (checks.seed_number, (), (-(2**63) - 1, 2**63, 1.0, True, "1", None), "a whole number of"),
         (checks.share, (0, 0.5, 0.999), (-0.1, -1, 1, 1.0, NAN, True, "0", None), "a share from 0"),
         (fruit, ("apple", "pear"), ("plum", "", "app", None, ["apple"]), "apple or pear"),
+        (named_fruit, ("apple", "pear"), ("plum", ["apple"], {}, None), "apple or pear"),
         (checks.flag, (True, False), (0, 1, "no", None), "True or False"),
         (requests, (ss.Request(0, 0, 1, 1),), (0, ss.Request, None), "of class servesim.request.R"),
         (partial(checks.instance, int), (4,), ("4", None), "of class int"),

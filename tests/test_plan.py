@@ -145,8 +145,28 @@ def test_what_a_view_or_plan_is_made_from_stays_as_it_was():
     view = ss.View(0, 0, [ss.Progress(1, 0, 5)], [ss.Progress(2, 0, 5)], 9, 9, 16)
     for record in (view, ss.Plan([(1, 5)], reasons={2: "no room"})):
         data = record.to_json()
+        assert json.loads(json.dumps(data)) == data
         assert type(record).from_json(data) == record
         assert data == record.to_json()
+
+
+def test_a_plan_is_empty_unless_it_says_something():
+    plan = ss.Plan()
+    assert [plan.scheduled, plan.preempted, plan.rejected, plan.reasons] == [[], [], [], {}]
+    switches = plan.decode_all, plan.wait, plan.repeatable, plan.until_arrival
+    assert switches == (False,) * 4
+    assert (plan.queue, plan.padded_prompt, plan.idle_slots) == (None, 0, 0)
+
+
+@pytest.mark.parametrize("reserve_all", [False, True])
+def test_a_view_takes_lists_and_keeps_what_it_need_not_turn_into_something_else(reserve_all):
+    full = ss.Progress(2, 0, 16, computed=16, produced=1, blocks=1)
+    view = ss.View(0, 0, [], [full], 9, 9, 16, reserve_all)
+    assert view.running.blocks_to_decode == (0 if reserve_all else 1)
+    same = ss.View(0, 0, view.waiting, view.running, 9, 9, 16)
+    assert same.waiting is view.waiting
+    assert same.running is view.running
+    assert (same.reserve_all, same.more_to_come, same.holes) == (False, False, None)
 
 
 # --- progress and blocks
@@ -157,6 +177,9 @@ def test_reserve_all_without_a_prediction_is_room_for_the_prompt():
     view = ss.View(0, 0, Queue([r]), [], 9, 9, 16, reserve_all=True)
     assert view.blocks_needed(r, 1) == 3
     assert view.blocks_needed(replace(r, prompt_len=32), 1) == 2
+    # 16 + 18 - 1 tokens are one more than two blocks hold.
+    assert view.blocks_needed(replace(r, prompt_len=16, predicted_output=18), 1) == 3
+    assert view.blocks_needed(replace(r, prompt_len=16, predicted_output=17), 1) == 2
 
 
 def test_one_rule_of_progress():

@@ -52,7 +52,7 @@ class Arrivals:
         self._check = check
         self._source: Iterator[Request] = iter(requests)
         self._ids = array("q")  # of all so far
-        self._last = -(2**63) - 1  # the last of them
+        self._last = -1  # the last of them
         self._known: set[int] | None = None  # the same, kept only if they do not ascend
         self.next: Request | None = None
         self.due_at = 0
