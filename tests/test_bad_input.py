@@ -1368,7 +1368,12 @@ def test_where_the_notes_cannot_grow_it_is_told(what, here, monkeypatch, capsys)
                 super().close()
                 self.write("")
 
-    monkeypatch.setattr(Path, "open", lambda self, mode="r", **_: Full())
+    opened = Path.open
+
+    def grows(self, mode="r", *args, **options):
+        return Full() if mode == "a" else opened(self, mode, *args, **options)
+
+    monkeypatch.setattr(Path, "open", grows)
     assert MAINS[what.split()[0]]([*argv, name]) == 2
     _, err = capsys.readouterr()
     assert "No space left on device" in err
