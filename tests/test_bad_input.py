@@ -1349,6 +1349,35 @@ def test_a_folder_in_the_way_is_told(what, here, capsys):
     assert not (here / name).exists()
 
 
+@pytest.mark.parametrize(
+    ("program", "argv", "kept"),
+    [
+        ("servesim", "run --policy naive --workload w.csv --trace-out w.csv", "w.csv"),
+        ("servesim", "run --policy own.py:Own --workload toy:n=2 --trace-out own.py", "own.py"),
+        ("servesim", "sweep --policy naive --workload w.csv --out ./w.csv", "w.csv"),
+        ("grade", "check work/policy.py --assignment warmup --html work/policy.py", None),
+        ("grade", "grade work --assignment warmup --unsafe --out work/policy.py", None),
+        ("grade", "grade work --assignment warmup --unsafe --roster r.csv --out r.csv", "r.csv"),
+        ("grade", "results work --assignment warmup --unsafe --out work/policy.py", None),
+    ],
+)
+def test_nothing_is_written_over_what_is_read(program, argv, kept, here, capsys):
+    texts = {
+        "w.csv": "arrival_s,prompt_len,output_len\n0,1,1\n",
+        "r.csv": "student,key\nAda,policy\n",
+        "own.py": "from servesim.policies import Naive\n\nclass Own(Naive):\n    pass\n",
+    }
+    for name, text in texts.items():
+        (here / name).write_text(text, encoding="utf-8")
+    file = here / (kept or "work/policy.py")
+    before = file.read_bytes()
+    assert MAINS[program](argv.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"servesim(\.grade)?: .* would be written over what is read; .*\n", err)
+    assert file.read_bytes() == before
+
+
 def test_a_name_that_is_no_utf_8_can_be_written_down(tmp_path):
     output.write_whole(tmp_path / "out.html", "ü\udcff")
     assert (tmp_path / "out.html").read_bytes() == b"\xc3\xbc\\udcff"

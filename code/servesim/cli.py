@@ -213,7 +213,8 @@ def _slots(args: argparse.Namespace) -> str:
 def _run(args: argparse.Namespace) -> str:
     slo = _slo(args)
     if args.trace_out is not None:
-        check_writable(args.trace_out, "--trace-out")
+        read = map(spec.file_in, (args.policy, args.workload))
+        check_writable(args.trace_out, "--trace-out", read)
     result = _simulate(args, args.policy, spec.requests(args.workload))
     if args.trace_out is not None:
         write_whole(Path(args.trace_out), json.dumps(chrome_trace(result)))

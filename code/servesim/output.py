@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,7 +13,7 @@ from .checks import file_name
 from .errors import InputError
 
 
-def check_writable(file: str | Path, named: str) -> None:
+def check_writable(file: str | Path, named: str, read: Iterable[str | Path | None] = ()) -> None:
     """Refuse an impossible output file before the run, not after it.
 
     Parameters
@@ -20,6 +21,8 @@ def check_writable(file: str | Path, named: str) -> None:
     file : str or Path
     named : str
         What the reader knows it by, such as a flag.
+    read : iterable of str, Path or None
+        Where the input may come from: none of these files is to be written over.
 
     Raises
     ------
@@ -37,6 +40,14 @@ def check_writable(file: str | Path, named: str) -> None:
         special = True
     if special or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InputError(f"{named} {file}: cannot be written; name a file in a folder of yours")
+    if any(_are_one(path, other) for other in read if other is not None):
+        raise InputError(f"{named} {file}: would be written over what is read; name another file")
+
+
+def _are_one(path: Path, other: str | Path) -> bool:
+    with suppress(OSError, ValueError):  # one of them does not exist
+        return path.samefile(other)
+    return False
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -442,7 +442,8 @@ class _Notes:
     def __init__(self, out: Path, made_with: dict[Point, str], fresh: bool) -> None:
         if out.suffix not in WRITERS:
             raise InputError(f"output {out}: a file of rows ends in {' or '.join(WRITERS)}")
-        check_writable(out, "output")
+        named = {name for point in made_with for name in (point.policy, point.workload)}
+        check_writable(out, "output", map(spec.file_in, named))
         self._file = out.with_name(out.name + ".points.jsonl")
         self._made_with = made_with
         try:

@@ -141,7 +141,7 @@ def _assignment(p: argparse.ArgumentParser) -> None:
 def _check(args: argparse.Namespace) -> int:
     assignment = find(args.assignment)
     if args.html is not None:
-        check_writable(args.html, "--html")
+        check_writable(args.html, "--html", [args.file])
     judge = Judge(assignment)
     if args.isolated:
         return _check_isolated(args, judge)
@@ -192,6 +192,7 @@ def _grade(args: argparse.Namespace) -> int:
         raise InputError(f"--late-percent is from 0 to 100, not {args.late_percent:g}")
     due = None if args.due is None else roster.moment(args.due)
     listed = None if args.roster is None else roster.read_roster(args.roster)
+    check_writable(args.out, "--out", [args.roster])
     students = roster.entries(roster.submissions(args.folder), listed)
     task = _task(args)
     before = folder.read_csv(args.out)
@@ -237,11 +238,11 @@ def _task(args: argparse.Namespace) -> folder.Task:
 def _results(args: argparse.Namespace) -> int:
     from . import folder, gradescope
 
-    check_writable(args.out, "--out")
+    path, printed = gradescope.submitted(args.submission), b""
+    check_writable(args.out, "--out", [path])
     task = _task(args)
     judge = Judge(find(args.assignment), task.cases())
     folder.way(args.unsafe)
-    path, printed = gradescope.submitted(args.submission), b""
     if path is None:
         score = refused(judge.assignment, "there is no Python file in the submission")
     else:

@@ -295,7 +295,8 @@ def grade(
     assignment, terms = find(task.assignment), terms or Terms()
     task.cases()  # a mistake in them is told now
     way(task.unsafe)
-    check_writable(out, "--out")
+    handed_in = ((*s.earlier, s.counts) for s in students)
+    check_writable(out, "--out", (one.path for all_of in handed_in for one in all_of if one))
     wanted = {s.counts.path: _key(s.counts, task.digest()) for s in students if s.counts}
     jobs = min(jobs if jobs is not None else os.cpu_count() or 1, max(1, len(wanted)))
     if jobs < 1:
