@@ -145,6 +145,16 @@ def test_any_number_of_steps_fits_at_once():
     assert batch.steps_within(10**15, 10**17) == 11 + 16 * 10**15
 
 
+def test_who_leaves_leaves_no_trace():
+    both = [Progress(i, 0, 5, computed=5, produced=1) for i in range(2)]
+    batch = Batch.of(both, 16, on_demand=True)
+    assert batch.phases == {5: 2}
+    batch.leave(0)
+    assert batch.phases == {5: 1}
+    batch.stop_decoding(1)
+    assert (batch.phases, batch.decodes, batch.context) == ({}, 0, 0)
+
+
 def test_a_batch_is_built_from_those_who_decode_and_those_who_do_not():
     decodes, begins = Progress(0, 0, 5, computed=5, produced=1), Progress(1, 0, 5, computed=2)
     batch = Batch.of([begins, decodes], 1, on_demand=True)

@@ -70,6 +70,11 @@ def test_any_part_of_a_log_can_be_copied(parts, data):
     assert list(gaps) == ticks[first:last]
 
 
+def test_a_single_tick_has_no_spacing():
+    assert list(logged([(5, 3, 1, 1)]).runs()) == [(5, 0, 1, 1)]
+    assert list(logged([(5, 3, 2, 1)]).runs()) == [(5, 3, 2, 1)]
+
+
 def test_equal_spacing_is_one_run_however_long():
     log = logged([(5, 0, VAST, 3), (5, 0, VAST, 3), (7, 0, VAST, 0), ([7], 2), (9, 2, VAST, 2)])
     expected = [(5, 0, 2 * VAST, 3), (7, 0, VAST, 0), (7, 2, VAST + 1, 2)]

@@ -182,6 +182,14 @@ def test_reserve_all_without_a_prediction_is_room_for_the_prompt():
     assert view.blocks_needed(replace(r, prompt_len=16, predicted_output=17), 1) == 2
 
 
+def test_in_a_contiguous_cache_who_outgrows_its_chunk_needs_a_whole_new_one():
+    r = ss.Progress(0, 0, prompt_len=32, blocks=2)
+    view = ss.View(0, 0, Queue([r]), [], 9, 9, 16, reserve_all=True, holes=[8])
+    assert view.blocks_needed(r, 1) == 0
+    assert view.blocks_needed(replace(r, prompt_len=33), 1) == 4
+    assert view.blocks_needed(replace(r, blocks=0), 1) == 2
+
+
 def test_one_rule_of_progress():
     r = ss.Progress(0, 0, prompt_len=10)
     assert (r.computed, r.produced, r.blocks, r.preemptions, r.predicted_output) == (
