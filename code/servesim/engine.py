@@ -614,7 +614,8 @@ class Engine:
         row = self.ledger.open()
         if self.never_fits == "reject" and self._shortage(r):
             self.ledger.write(row, r, "rejected")
-            self._report(row)
+            if self.on_done is not None:
+                self.on_done(self.ledger[row])
             return
         predicted = self._prediction(r) if self.tell_output else None
         job = Job(
@@ -732,7 +733,8 @@ class Engine:
         del self.jobs[job.request.id]
         self._write_down(job, status)
         self.past.system_ns += self.view.clock_ns - job.arrived_ns
-        self._report(job.row)
+        if self.on_done is not None:
+            self.on_done(self.ledger[job.row])
 
     def _release(self, job: Job) -> None:
         """Take a job out of the batch and its blocks back."""
@@ -761,10 +763,6 @@ class Engine:
             r.preemptions,
             job.stints,
         )
-
-    def _report(self, row: int) -> None:
-        if self.on_done is not None:
-            self.on_done(self.ledger[row])
 
     def _record(
         self, plan: Plan, together: bool, work: Work, price: int, free_before: int

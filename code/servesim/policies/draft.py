@@ -91,8 +91,10 @@ class Draft:
         self.tokens[r.id] = tokens
         self.budget -= tokens
         self.free -= self.view.blocks_needed(r, tokens)
-        self.only_whole &= tokens == missing
-        self.only_decodes &= missing == 1 and r.produced > 0
+        if tokens < missing:
+            self.only_whole = False
+        if missing > 1 or not r.produced:
+            self.only_decodes = False
 
     def preempt(self, r: Progress, why: str) -> None:
         """Throw a request out; what this step had given it comes back."""
