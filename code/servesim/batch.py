@@ -193,8 +193,11 @@ class Batch(Sequence[Progress]):
         """Return how many decode steps, `most` at most, can be bought with `free` blocks."""
         if not self.phases:
             return most
-        rounds = free // self.decodes  # a block each, every block_size steps
-        steps, free = rounds * self.block_size, free - rounds * self.decodes
+        # A block each, every block_size steps; then one after the other.
+        steps = free // self.decodes * self.block_size
+        if steps >= most:
+            return most
+        free %= self.decodes
         while steps < most:
             free -= self.phases.get(-(self.ticks + steps) % self.block_size, 0)
             if free < 0:
