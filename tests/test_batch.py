@@ -142,6 +142,7 @@ def test_any_number_of_steps_fits_at_once():
     assert (batch.decodes, batch.size) == (1, 1)
     assert batch.steps_within(10**15, 10**16) == 10**16
     # 11 tokens fit into the block that it holds, 16 into each of the others.
+    assert [batch.steps_within(0, most) for most in (10, 11, 12)] == [10, 11, 11]
     assert batch.steps_within(10**15, 10**17) == 11 + 16 * 10**15
 
 
