@@ -134,11 +134,9 @@ def test_who_waits_when_a_run_is_cut_short_was_never_in_the_batch():
 def test_no_more_steps_are_taken_at_once_than_a_run_may_have():
     requests = [ss.Request(0, 0, 5, 1000)]
     result = ss.simulate(requests, Continuous(), cost=STEP, max_steps=300)
-    assert (result.steps, result.outcome, result.records[0].output_tokens) == (
-        300,
-        "max_steps",
-        300,
-    )
+    assert (result.steps, result.outcome) == (300, "max_steps")
+    assert result.records[0].output_tokens == 300
+    assert list(result.records[0].gaps) == [MS] * 299
 
 
 def test_looking_at_a_run_between_its_steps_changes_nothing():
@@ -540,6 +538,34 @@ def test_who_is_in_the_midst_of_its_prompt_gets_nothing_when_others_outgrow_thei
     requests = [ss.Request(i, 0, 16, 3) for i in range(2)]
     run = ss.simulate(requests, Chunks(), cost=STEP, kv=ss.KVCache(9), record_steps=True)
     assert [s.scheduled[-1].tokens for s in run.step_records] == [8, 1, 1, 8, 1, 1]
+
+
+def test_waiting_for_a_step_is_no_stall_even_if_steps_are_free_of_charge():
+    class Free:
+        def price_ns(self, work):
+            return 0
+
+    class Idle(Joins):
+        """Does nothing until both are there."""
+
+        def plan(self, view):
+            return super().plan(view) if view.step >= 9 else Plan()
+
+        def then(self, view):
+            return Plan(decode_all=True)
+
+    requests = [ss.Request(0, 0, 5, 2), ss.Request(1, 9, 5, 2)]
+    options = {"cost": Free(), "on_stall": "record", "arrivals_by_step": True}
+    run = ss.simulate(requests, Idle(), **options)
+    assert (run.outcome, run.steps) == ("completed", 9 + 2)
+
+
+def test_a_prediction_claims_room_only_where_it_is_reserved():
+    claims = [
+        ss.simulate(TWO, policy, cost=STEP, kv=ss.KVCache(9)).claimed_ns
+        for policy in (ss.policies.ShortestFirst(), Continuous())
+    ]
+    assert claims == [0, 2 * (5 + 4 - 1) * 4 * MS]
 
 
 def test_a_stall_is_counted_from_the_last_time_that_anybody_got_further():

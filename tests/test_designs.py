@@ -294,6 +294,57 @@ def test_idle_time_is_not_saved_up_while_all_are_idle():
     assert [r.request.id for r in begun].index(99) <= 40 + 2
 
 
+def waits(rid, prompt, tenant, **more):
+    return ss.Progress(rid, rid, prompt, tenant=tenant, **more)
+
+
+def decodes(rid, tenant, cached=9):
+    """Return one with a token, and blocks of four tokens each."""
+    blocks = -(-cached // 4)
+    return ss.Progress(rid, rid, cached, computed=cached, produced=1, blocks=blocks, tenant=tenant)
+
+
+def after(policy, step, waiting, running=(), free=900):
+    """Return the plan, and what the tenants were served after it."""
+    view = ss.View(10**9, step, list(waiting), list(running), free, 999, 4)
+    return policy.plan(view), dict(policy.served)
+
+
+@pytest.mark.parametrize(("left", "floor"), [(("a", "b"), 100), (("b",), 300)])
+def test_who_comes_later_starts_level_with_the_least_served_of_those_still_here(left, floor):
+    policy = Fair()
+    _, served = after(policy, 0, [waits(0, 100, "a"), waits(1, 300, "b")])
+    assert served == {"a": 100, "b": 300}
+    running = [decodes(i, tenant) for i, tenant in enumerate(left)]
+    _, served = after(policy, 1, [waits(2, 7, "c")], running)
+    assert served == {"a": 100, "b": 300, "c": floor + 7}
+
+
+def test_who_is_let_in_again_has_had_its_prompt_counted():
+    _, served = after(Fair(), 0, [waits(0, 100, "a", produced=3, preemptions=1)])
+    assert served == {"a": 0}
+
+
+def test_who_is_thrown_out_gets_no_token_in_that_step():
+    policy = Fair()
+    plan, _ = after(policy, 0, [], [decodes(0, "a", 8), decodes(1, "b", 8)], free=0)
+    assert plan.preempted == [1]
+    _, served = after(policy, 1, [], [decodes(0, "a")])
+    assert served == {"a": 2, "b": 0}
+
+
+def test_a_plan_in_which_a_prompt_ends_is_not_repeated_for_then_its_output_counts():
+    last = ss.Progress(0, 0, 9, computed=4, blocks=1, tenant="a")
+    for policy, repeats in ((VLLM(), True), (Fair(), False)):
+        view = ss.View(10**9, 1, [], [last], 900, 999, 4)
+        assert policy.plan(view).repeatable is repeats
+
+
+def test_tenants_who_were_served_alike_take_turns():
+    crowd = [waits(0, 10, "a"), waits(1, 10, "a"), waits(2, 10, "b")]
+    assert [r.id for r in Fair().in_order(crowd)] == [0, 2, 1]
+
+
 def test_a_crowd_does_not_hold_up_a_neighbor():
     crowd = [ss.Request(i, 0, 50, 50, tenant="crowd") for i in range(30)]
     neighbor = ss.Request(99, NS_PER_S, 50, 50, tenant="neighbor")
