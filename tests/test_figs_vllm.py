@@ -12,7 +12,7 @@ from typing import Any
 import jupytext
 import pytest
 
-from servesim import figs, replay
+from servesim import figs, replay, spec
 from servesim.book import source
 from servesim.errors import InputError
 from servesim.policies import VLLM
@@ -176,6 +176,13 @@ def test_source_shows_the_whole_without_limits_and_as_markdown() -> None:
     shown = source(VLLM.victim)
     assert shown.code.splitlines()[1].startswith("def victim(")
     assert shown._repr_markdown_() == f"```python\n{shown!r}\n```"
+
+
+def test_source_names_the_reader_s_own_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("class Mine:\n    def plan(self, view):\n        ...\n", encoding="utf-8")
+    mine = type(spec.policy(f"{file}:Mine"))
+    assert source(mine).code.splitlines()[:2] == ["# mine.py, Mine", "class Mine:"]
 
 
 def test_source_says_when_the_code_has_changed() -> None:

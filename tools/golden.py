@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import hashlib
 import re
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -135,8 +135,11 @@ def write(chapter: Path) -> str:
     return f"{'unchanged' if before == after else 'written  '}  {golden.relative_to(ROOT)}"
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
     """Write the golden outputs of the named chapters, or of all, and delete orphans."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("chapters", nargs="*", metavar="FILE", help="in chapters/; all if none")
+    names = parser.parse_args().chapters
     chapters = [Path(name).resolve() for name in names]
     if not chapters:
         chapters = sorted(filter(is_notebook, (ROOT / "chapters").rglob("*.md")))
@@ -144,13 +147,13 @@ def main(names: list[str]) -> None:
         for orphan in set((ROOT / "tests" / "golden").rglob("*.json")) - keep:
             orphan.unlink()
             print(f"deleted    {orphan.relative_to(ROOT)}")
-    for chapter in chapters:
+    for name, chapter in zip(names, chapters, strict=False):
         if not chapter.is_file() or not chapter.is_relative_to(ROOT / "chapters"):
-            sys.exit(f"{chapter} is not a chapter: name files in chapters/, or none for all.")
+            parser.error(f"{name} is not a chapter: name files in chapters/, or none for all")
     with ProcessPoolExecutor(max_workers=2) as pool:
         for line in pool.map(write, chapters):
             print(line, flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -18,7 +18,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, Request, Response, sync_playwright
+try:
+    from playwright.sync_api import Browser, Request, Response, sync_playwright
+except ModuleNotFoundError:
+    sys.exit("Screenshots need Playwright: `make lint` installs it with the developer's tools.")
 
 import serve  # beside this file
 

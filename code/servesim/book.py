@@ -109,8 +109,10 @@ def source(thing: object, first: str = "", last: str = "") -> Source:
         missing = first if start is None else last
         raise InputError(f"source: no line of {thing!r} holds {missing!r} (any more)")
     shown = lines[start : stop + 1 if last else None]
-    name = f"{thing.__module__}.{thing.__qualname__}"  # type: ignore[attr-defined]
-    return Source(f"# {name}\n" + textwrap.dedent("\n".join(shown)))
+    module, name = thing.__module__, thing.__qualname__  # type: ignore[attr-defined]
+    own = module.startswith(f"{__package__}.")  # or else in a file of the reader's
+    place = f"{module}." if own else f"{Path(inspect.getfile(thing)).name}, "  # type: ignore[arg-type]
+    return Source(f"# {place}{name}\n" + textwrap.dedent("\n".join(shown)))
 
 
 def reset(file: str | Path) -> None:
