@@ -65,7 +65,7 @@ unit: $(DEV)  ## the tests of the code
 	$(PYTEST) tests
 
 coverage: $(DEV)  ## which lines and branches the tests of the code reach (at least 95 %)
-	$(PYTEST) --cov tests
+	$(PYTEST) --cov=servesim tests
 
 nbval: $(DEV)  ## run every cell and compare with tests/golden
 	$(NBVAL) chapters
