@@ -10,7 +10,7 @@ class MyPolicy:
         self.slots = slots  # MyPolicy:slots=8 asks for another number
 
     def plan(self, view):
-        """Say who takes part in the next step, and with how many tokens each."""
+        """Say who takes part in the next step, with how many tokens."""
         # A request r has, among others: r.id, r.arrival_ns, r.prompt_len,
         # r.produced (tokens that it has made) and r.missing (tokens that it
         # can be given now: its whole prompt, or one more).
