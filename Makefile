@@ -73,7 +73,7 @@ nbval: $(DEV)  ## run every cell and compare with tests/golden
 strict: $(DEV) $(VENDOR) $(SOURCES)  ## build every page anew; a warning is an error
 	$(BUILD) --all .
 
-test-long: $(DEV) $(AXE) $(LITE)  ## many more examples, notebooks twice, pages thoroughly (an hour)
+test-long: $(DEV) $(AXE) $(LITE)  ## many more examples, notebooks twice, pages thoroughly (half an hour)
 	$(PYTEST) --long tests
 	$(PAGES) --long
 
